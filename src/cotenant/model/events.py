@@ -1,0 +1,344 @@
+"""Everything that can happen, as immutable values: the truth from which state is folded.
+
+One event is one JSON line, tagged ``e``; ``t`` is seconds since the start of the run.
+Events of one instant are logged in this order: changes of the cluster, commands,
+submissions, what executors report (by job id), then decisions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from cotenant.model.cluster import Cluster
+from cotenant.model.jobs import Job
+from cotenant.model.placement import Share
+from cotenant.model.plan import NO_WHY, Reason, Why
+
+__all__ = [
+    "EVENT_KINDS",
+    "SCHEMA",
+    "CancelRequested",
+    "Closed",
+    "DeviceDown",
+    "DeviceUp",
+    "Drained",
+    "Ended",
+    "Event",
+    "Held",
+    "MemoSaved",
+    "Moved",
+    "NodeDown",
+    "NodeUp",
+    "Opened",
+    "Outcome",
+    "PriorityChanged",
+    "Rated",
+    "Refused",
+    "Rejected",
+    "Released",
+    "Reserved",
+    "Resized",
+    "Started",
+    "Stopping",
+    "Submitted",
+    "Suspended",
+    "TenantLimitChanged",
+    "Undrained",
+    "decode_event",
+    "encode_event",
+]
+
+SCHEMA = 1
+"""Version of the event schema, written in ``Opened``; raised on incompatible change."""
+
+Outcome = Literal["done", "failed", "cancelled", "lost", "preempted"]
+
+
+class Opened(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="opened"):
+    """First line of a log: all that is needed to understand and to repeat the run."""
+
+    t: float
+    schema: int
+    version: str
+    seed: int
+    policy: str
+    params: dict[str, Any]
+    settings: dict[str, Any]
+    cluster: Cluster
+    workload: dict[str, Any]
+    forecast: dict[str, Any]
+    truth: dict[str, Any]
+
+
+class Submitted(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="submitted"):
+    """A job entered the queue."""
+
+    t: float
+    job: Job
+
+
+class Rejected(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="rejected", omit_defaults=True):
+    """A job ended without running: it never fits, left, or was cancelled while waiting. Terminal."""
+
+    t: float
+    id: int
+    reason: str
+    facts: dict[str, Any] = {}
+
+
+class Started(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="started", omit_defaults=True):
+    """An attempt began, or a suspended one went on (``resumed``). ``share`` None: whole devices."""
+
+    t: float
+    id: int
+    attempt: int
+    devices: tuple[int, ...]
+    share: Share | None = None
+    resumed: bool = False
+    why: Why = NO_WHY
+
+
+class Rated(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="rated", omit_defaults=True):
+    """A running job's speed became ``rate`` (reference-device seconds of work per second)."""
+
+    t: float
+    id: int
+    rate: float
+
+
+class Stopping(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="stopping", omit_defaults=True):
+    """A job was told to leave its devices; it holds them until ``Suspended`` or ``Ended``."""
+
+    t: float
+    id: int
+    attempt: int
+    suspend: bool = True
+    beneficiary: int = -1
+    why: Why = NO_WHY
+
+
+class Suspended(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="suspended", omit_defaults=True):
+    """State is saved, devices are free, the job is in the queue again."""
+
+    t: float
+    id: int
+    attempt: int
+    work_s: float
+
+
+class Ended(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="ended", omit_defaults=True):
+    """An attempt ended.
+
+    ``work_s`` is the useful work of the attempt in reference-device seconds; ``lost_s`` the
+    work that must be done again. ``final`` is False when the job returns to the queue.
+    """
+
+    t: float
+    id: int
+    attempt: int
+    outcome: Outcome
+    work_s: float
+    lost_s: float = 0.0
+    final: bool = True
+
+
+class Moved(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="moved", omit_defaults=True):
+    """A running job migrates: it now holds ``devices`` and, until ``Released``, the old ones too."""
+
+    t: float
+    id: int
+    attempt: int
+    devices: tuple[int, ...]
+    share: Share | None = None
+    why: Why = NO_WHY
+
+
+class Released(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="released", omit_defaults=True):
+    """The devices a migrating job left are free."""
+
+    t: float
+    id: int
+    devices: tuple[int, ...]
+
+
+class Resized(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="resized", omit_defaults=True):
+    """A running job's devices or share changed in place."""
+
+    t: float
+    id: int
+    attempt: int
+    devices: tuple[int, ...]
+    share: Share | None = None
+    why: Why = NO_WHY
+
+
+class Reserved(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="reserved", omit_defaults=True):
+    """Devices are held for a pending job; an empty tuple drops the reservation."""
+
+    t: float
+    id: int
+    devices: tuple[int, ...] = ()
+    why: Why = NO_WHY
+
+
+class Held(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="held", omit_defaults=True):
+    """The reason why a job waits changed."""
+
+    t: float
+    id: int
+    reason: Reason
+    facts: dict[str, Any] = {}
+
+
+class Refused(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="refused", omit_defaults=True):
+    """The rules refused a decision of the policy."""
+
+    t: float
+    id: int
+    decision: str
+    reason: Reason
+    facts: dict[str, Any] = {}
+
+
+class NodeDown(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="node-down", omit_defaults=True):
+    """A node vanished; its jobs are reported lost."""
+
+    t: float
+    node: int
+    cause: str = ""
+
+
+class NodeUp(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="node-up", omit_defaults=True):
+    """A node came back."""
+
+    t: float
+    node: int
+
+
+class DeviceDown(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="device-down", omit_defaults=True):
+    """One device failed; its jobs are reported lost, its neighbours go on."""
+
+    t: float
+    device: int
+    cause: str = ""
+
+
+class DeviceUp(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="device-up", omit_defaults=True):
+    """A device came back."""
+
+    t: float
+    device: int
+
+
+class Drained(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="drained", omit_defaults=True):
+    """A node takes no new jobs; those on it go on."""
+
+    t: float
+    node: int
+    cause: str = ""
+
+
+class Undrained(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="undrained", omit_defaults=True):
+    """A drained node takes jobs again."""
+
+    t: float
+    node: int
+
+
+class CancelRequested(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="cancel", omit_defaults=True):
+    """A user asked to end a job."""
+
+    t: float
+    id: int
+    request: str = ""
+
+
+class PriorityChanged(
+    msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="priority", omit_defaults=True
+):
+    """A user changed a job's priority."""
+
+    t: float
+    id: int
+    priority: int
+    request: str = ""
+
+
+class TenantLimitChanged(
+    msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="tenant-limit", omit_defaults=True
+):
+    """A tenant's ceiling changed (some clusters change it by the day). None lifts it."""
+
+    t: float
+    tenant: str
+    limit_gpus: int | None
+
+
+class MemoSaved(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="memo"):
+    """What the policy wants to remember across a restart."""
+
+    t: float
+    memo: Any
+
+
+class Closed(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="closed", omit_defaults=True):
+    """Last line of a complete log."""
+
+    t: float
+    events: int
+    submitted: int
+    finished: int
+    waiting: int = 0
+    running: int = 0
+    interrupted: bool = False
+
+
+Event = (
+    Opened
+    | Submitted
+    | Rejected
+    | Started
+    | Rated
+    | Stopping
+    | Suspended
+    | Ended
+    | Moved
+    | Released
+    | Resized
+    | Reserved
+    | Held
+    | Refused
+    | NodeDown
+    | NodeUp
+    | DeviceDown
+    | DeviceUp
+    | Drained
+    | Undrained
+    | CancelRequested
+    | PriorityChanged
+    | TenantLimitChanged
+    | MemoSaved
+    | Closed
+)
+EVENT_KINDS: tuple[type, ...] = Event.__args__
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode_event(event: Event) -> bytes:
+    """One event as one JSON line, without the line end."""
+    return _encoder.encode(event)
+
+
+def decode_event(line: bytes | str) -> Event:
+    """Read one line.
+
+    Raises
+    ------
+    msgspec.MsgspecError
+        If the line is not an event of this schema.
+    """
+    return _decoder.decode(line)

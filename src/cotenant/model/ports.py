@@ -1,0 +1,124 @@
+"""The interfaces that plug-ins implement. One file and one entry-point line add a member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+import msgspec
+
+from cotenant.model.events import Event
+from cotenant.model.jobs import Job
+from cotenant.model.placement import Placement
+from cotenant.model.plan import Plan
+from cotenant.model.workload import Workload
+
+if TYPE_CHECKING:
+    from cotenant.model.view import View
+
+__all__ = ["Executor", "Forecast", "Interval", "Policy", "RuntimeForecast", "TraceReader", "Truth"]
+
+
+class Interval(msgspec.Struct, frozen=True, gc=False):
+    """An estimate and the range that should hold the truth nine times in ten."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@runtime_checkable
+class TraceReader(Protocol):
+    """Reads one public format."""
+
+    format: ClassVar[str]
+    title: ClassVar[str]
+
+    def sniff(self, path: Path, head: bytes) -> float:
+        """How sure the reader is that the file is its own, 0 to 1, from name and first bytes."""
+
+    def read(self, path: Path, **options: Any) -> Workload:
+        """Jobs in submission order, and the cluster if the format has one."""
+
+
+@runtime_checkable
+class Truth(Protocol):
+    """How fast things really are, in the simulated world. Never shown to a policy."""
+
+    def solo_speed(self, model: str, device_type: str) -> float:
+        """Speed of a job alone on this type, relative to its reference device."""
+
+    def co_speed(self, model: str, beside: tuple[str, ...], device_type: str) -> float:
+        """Speed beside these jobs (sorted), divided by its speed alone; in (0, 1.2]."""
+
+    def source(self, model: str, beside: tuple[str, ...], device_type: str) -> str:
+        """Where that number comes from: ``measured``, ``composed`` or ``modelled``."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON for the log: kind, data, seed."""
+
+
+@runtime_checkable
+class RuntimeForecast(Protocol):
+    """Predicts how long a job will run alone on its reference device."""
+
+    def predict_s(self, job: Job) -> Interval:
+        """Expected seconds of work; called once, at submission."""
+
+    def observe(self, job: Job, work_s: float) -> None:
+        """Learn from a job that finished with this much work."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON for the log."""
+
+
+@runtime_checkable
+class Forecast(Protocol):
+    """What a policy may know about speeds. Fitted on other measurements than the truth."""
+
+    @property
+    def version(self) -> int:
+        """Changes when predictions change."""
+
+    def solo_speed(self, model: str, device_type: str) -> float:
+        """Predicted speed alone on this type, relative to the reference device."""
+
+    def co_speed(self, model: str, beside: tuple[str, ...], device_type: str) -> Interval:
+        """Predicted speed beside these jobs (sorted), divided by speed alone."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON for the log."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Decides. Pure: no I/O, no clock, no globals; memory travels in ``Plan.memo``."""
+
+    def decide(self, view: View) -> Plan:
+        """What to do now."""
+
+
+class Executor(Protocol):
+    """Acts, and reports what happened."""
+
+    def now(self) -> float:
+        """Seconds since the start of the run."""
+
+    def start(self, job: Job, place: Placement, attempt: int, resumed: bool) -> None:
+        """Begin an attempt; idempotent for each attempt."""
+
+    def stop(self, job_id: int, suspend: bool) -> None:
+        """End an attempt, saving its state first if ``suspend``."""
+
+    def move(self, job_id: int, place: Placement) -> None:
+        """Migrate a running job."""
+
+    def resize(self, job_id: int, place: Placement) -> None:
+        """Change a running job's devices or share."""
+
+    def wait(self, until: float) -> list[Event]:
+        """What happened next, all of one instant; empty once ``until`` is reached or nothing is to come."""
+
+    def running(self) -> Mapping[int, Placement]:
+        """What really runs; asked after a restart."""
