@@ -21,6 +21,7 @@ _GROUPS = {
     "policy": "cotenant.policies",
     "trace format": "cotenant.traces",
     "predictor": "cotenant.predictors",
+    "runtime forecast": "cotenant.runtimes",
     "executor": "cotenant.executors",
 }
 

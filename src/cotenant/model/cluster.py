@@ -149,9 +149,11 @@ class Cluster(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
                 raise ConfigError(f'tenant "{tenant.name}" needs a positive weight, found {tenant.weight}')
             if tenant.parent and tenant.parent not in tenants:
                 raise ConfigError(f'tenant "{tenant.name}" has unknown parent "{tenant.parent}"')
-        for kind in self.types:
-            if not 0 < kind.speed < float("inf"):
-                raise ConfigError(f'device type "{kind.name}" needs a positive speed, found {kind.speed}')
+        for device_type in self.types:
+            if not 0 < device_type.speed < float("inf"):
+                raise ConfigError(
+                    f'device type "{device_type.name}" needs a positive speed, found {device_type.speed}'
+                )
         return self
 
 

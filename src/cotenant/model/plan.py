@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Reason(str, enum.Enum):
+class Reason(enum.StrEnum):
     """Why a job waits or a decision is refused. The value is stable and machine-readable."""
 
     NEVER_FITS = "never-fits"
