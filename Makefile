@@ -1,0 +1,47 @@
+# The thin front: everything here can also be run by hand, see CONTRIBUTING.md.
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types bench docs-check clean clean-venv
+
+VENV := .venv
+BIN := $(VENV)/bin
+CODE := src tests bench noxfile.py
+export OMP_NUM_THREADS ?= 1
+export POLARS_MAX_THREADS ?= 2
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# A stamp for each set of extras, renewed when the requirements change.
+$(VENV)/.installed: pyproject.toml scripts/venv.sh
+	@scripts/venv.sh ""
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml scripts/venv.sh
+	@scripts/venv.sh dev
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed ## compare five policies on a generated workload; writes demo/report.html
+	@$(BIN)/cotenant demo -o demo --force
+
+test: $(VENV)/.installed-dev lint types ## everything that must hold before a change is merged
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed-dev ## style and formatting
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+types: $(VENV)/.installed-dev ## static types
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-dev ## measure against the budgets; minutes, on an idle machine
+	$(BIN)/python -m bench
+
+docs-check: $(VENV)/.installed-dev ## links, commands and names in the documentation
+	$(BIN)/python -m pytest -q tests/test_docs.py
+
+clean: ## remove what the other targets wrote, the environment apart
+	rm -rf demo out dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .nox
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-venv: ## remove the environment too
+	rm -rf $(VENV)
