@@ -65,6 +65,10 @@ class DataReport(msgspec.Struct, kw_only=True):
         """Count kept rows that a reader should know about."""
         _count(self.flagged, reason, line, example, rows)
 
+    def exclude(self, reason: str, line: int | None = None, example: str = "", rows: int = 1) -> None:
+        """Count rows left out because an option asked for it; never refused, not even under ``strict``."""
+        _count(self.dropped, reason, line, example, rows)
+
     def set_aside(self, reason: str, line: int | None = None, example: str = "", rows: int = 1) -> None:
         """Count kept rows that cannot be simulated (no running time, no submission time)."""
         _count(self.not_simulated, reason, line, example, rows)
