@@ -1,0 +1,175 @@
+"""From cleaned rows to a workload: the rules that are the same for every format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from cotenant.model.cluster import Cluster
+from cotenant.model.workload import JOB_SCHEMA, Workload
+from cotenant.traces.options import ReadOptions
+from cotenant.traces.table import Rows
+
+__all__ = ["clock_text", "finish", "interval_rules", "oversubscription", "peak_demand"]
+
+_SPAN_FACTOR = 1000.0
+_NEVER_SECONDS = 1e11  # as seconds since 1970 this is the year 5138; as milliseconds, 1973
+
+
+def interval_rules(rows: Rows, start: str = "start_s", end: str = "end_s") -> None:
+    """Turn start and end, in seconds of the trace's own clock, into ``duration_s``.
+
+    Time 0 is the start of the observed window (alibaba/clusterdata issues 29 and 167). Ended by
+    then: outside, dropped. Began before and ended after: kept, as running at 0 with the rest left.
+    No end, or end 0 after a start: not known, set aside. End before start: an error row, dropped.
+    No running time at all: kept. No start: set aside, unless dropped before by the caller.
+    """
+    begin, stop = pl.col(start), pl.col(end)
+    rows.drop((begin < 0) & (stop <= 0), "outside the trace's window: ended before time 0", column=start)
+    rows.set_aside(begin.is_null(), "never started: running time unknown")
+    rows.set_aside(stop.is_null() | ((stop == 0) & (begin > 0)), "end unknown: running time censored")
+    rows.drop(stop < begin, "ends before it starts", column=end)
+    rows.flag((begin < 0) & (stop > 0), "began before the trace: kept as running at 0 with the time left")
+    rows.add(**{start: pl.when(begin < 0).then(0.0).otherwise(begin)})
+    rows.add(duration_s=stop - begin)
+
+
+def finish(
+    rows: Rows,
+    options: ReadOptions,
+    *,
+    keep: Sequence[str],
+    zero: Literal["first", "trace"] = "first",
+    clock: Literal["epoch", "local", "trace"] = "epoch",
+    cluster: Cluster | None = None,
+) -> Workload:
+    """Apply window and CPU options, shift the clock, check the span and balance the report.
+
+    Parameters
+    ----------
+    keep : sequence of str
+        Columns of ``rows.frame`` that go into the workload, beside ``name``, ``submit_s`` and
+        ``duration_s``; names and units as in ``model.workload.JOB_SCHEMA``.
+    zero : {"first", "trace"}
+        Time 0 is the first submission, or the trace's own.
+    clock : {"epoch", "local", "trace"}
+        What ``submit_s`` counts from: 1970 UTC, 1970 on the file's own clock, or the trace's own origin.
+
+    Returns
+    -------
+    Workload
+        ``len(workload) == report.rows_kept - sum(not_simulated)``.
+    """
+    report = rows.report
+    columns = ["name", "submit_s", "duration_s", *(c for c in keep if c in JOB_SCHEMA)]
+    if options.window is not None:
+        low, high = options.window
+        inside = (pl.col("submit_s") >= low) & (pl.col("submit_s") < high)
+        rows.exclude(~inside, f"submitted outside the asked window [{low:g}, {high:g})")
+    if "gpus" in keep:
+        _cpu_jobs(rows, options)
+    _check_span(rows)
+    if zero == "first":
+        _shift(rows, columns, clock)
+    rows.flag(pl.col("duration_s") == 0, "no running time at all (0 s), kept")
+    frame = rows.frame.select(columns)
+    report.rows_kept = frame.height + sum(f.rows for f in report.not_simulated)
+    report.check()
+    return Workload(
+        frame,
+        name=Path(report.path).name,
+        cluster=cluster,
+        report=report,
+        assumptions=tuple(report.assumptions),
+    )
+
+
+def _cpu_jobs(rows: Rows, options: ReadOptions) -> None:
+    none = pl.col("gpus") == 0
+    if options.cpu_jobs == "drop":
+        rows.exclude(none, "CPU-only job (asks for no GPU)")
+    else:
+        rows.flag(none, "CPU-only job (asks for no GPU), kept with gpus=0")
+
+
+def _shift(rows: Rows, columns: Sequence[str], clock: str) -> None:
+    first = rows.frame["submit_s"].min() if rows.frame.height else None
+    if not isinstance(first, int | float):
+        return
+    rows.add(submit_s=pl.col("submit_s") - first)
+    for column in ("leave_s", "deadline_s"):
+        if column in columns:
+            later = pl.col(column)
+            rows.add(**{column: pl.when(later > 0).then(later - first).otherwise(0.0)})
+    where = f"{first:.15g} s of the trace's own clock"
+    if clock != "trace":
+        where = clock_text(first)
+    if clock == "local":
+        where = where.removesuffix(" UTC") + " as written, zone unknown"
+    rows.report.assumptions.append(f"Time 0 is the first submission, {where}.")
+
+
+def clock_text(epoch_s: float) -> str:
+    """Seconds since 1970 as text.
+
+    >>> clock_text(0.0)
+    '1970-01-01 00:00:00 UTC'
+    """
+    try:
+        return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{epoch_s:g} s after 1970-01-01 UTC"
+
+
+def _check_span(rows: Rows) -> None:
+    """Remark on arrivals so thin, against running times, that they may be milliseconds."""
+    if not rows.frame.height:
+        return
+    submit = np.sort(rows.frame["submit_s"].to_numpy())
+    gaps = np.diff(submit)
+    gaps = gaps[gaps > 0]
+    total = float(rows.frame["duration_s"].sum())
+    # The median, so that one long pause does not count.
+    typical = float(np.median(gaps)) * gaps.size if gaps.size >= 2 else 0.0
+    if submit[0] > _NEVER_SECONDS or (total > 0 and typical > _SPAN_FACTOR * total):
+        rows.flag(
+            pl.lit(True),
+            "submission times span 1,000x longer than the running times suggest: milliseconds?",
+        )
+
+
+def peak_demand(start_s: Any, end_s: Any, amount: Any) -> float:
+    """Largest sum of ``amount`` over intervals ``[start, end)``.
+
+    >>> peak_demand([0, 5, 10], [10, 15, 20], [1, 2, 4])
+    6.0
+    """
+    start, end = np.asarray(start_s, float), np.asarray(end_s, float)
+    size = np.asarray(amount, float)
+    if not size.size:
+        return 0.0
+    when = np.concatenate([start, end])
+    change = np.concatenate([size, -size])
+    order = np.lexsort((change, when))  # at one instant, ends come first
+    return max(0.0, float(np.cumsum(change[order]).max()))
+
+
+def oversubscription(demand: Mapping[str, float], capacity: Mapping[str, float], unit: str) -> dict[str, Any]:
+    """Peak demand against capacity for each type, for ``DataReport.oversubscription``.
+
+    ``percent`` is null where there is no capacity.
+    """
+    return {
+        kind: {
+            "peak": round(demand.get(kind, 0.0), 3),
+            "capacity": round(capacity.get(kind, 0.0), 3),
+            "unit": unit,
+            "percent": round(100 * demand.get(kind, 0.0) / capacity[kind], 1) if capacity.get(kind) else None,
+        }
+        for kind in sorted({*demand, *capacity})
+    }
