@@ -20,7 +20,7 @@ import msgspec
 
 from cotenant.errors import ConfigError
 
-__all__ = ["Parameter", "Params", "parameters_of"]
+__all__ = ["Parameter", "Params", "build_from_strings", "parameters_of"]
 
 _WORDS = {
     "true": True,
@@ -102,12 +102,8 @@ class Params:
             For an unknown parameter (the message lists them all) or a value that is not
             of its type.
         """
-        _refuse_unknown(cls, given)
-        hints = _hints(cls)
-        try:
-            return cls(**{name: _convert(cls, name, text, hints[name]) for name, text in given.items()})
-        except TypeError as error:
-            raise ConfigError(f"{_label(cls)} cannot be built: {error}") from error
+        built: Self = build_from_strings(cls, given)
+        return built
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
@@ -135,6 +131,17 @@ def parameters_of(cls: type) -> tuple[Parameter, ...]:
         default = None if required else parameter.default
         found.append(Parameter(name, _words(hints.get(name, str)), default, required))
     return tuple(found)
+
+
+def build_from_strings(cls: type, given: Mapping[str, str]) -> Any:
+    """What ``Params.from_strings`` does, for any class with keyword-only parameters."""
+    _refuse_unknown(cls, given)
+    hints = _hints(cls)
+    values = {name: _convert(cls, name, text, hints[name]) for name, text in given.items()}
+    missing = [p.name for p in parameters_of(cls) if p.required and p.name not in values]
+    if missing:
+        raise ConfigError(f"{_label(cls)} needs {', '.join(missing)}; write for example {missing[0]}=...")
+    return cls(**values)
 
 
 def _label(cls: type) -> str:

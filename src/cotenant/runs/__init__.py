@@ -1,0 +1,1 @@
+"""Runs: from a description to folders of logs, tables and a manifest."""

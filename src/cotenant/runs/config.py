@@ -1,0 +1,146 @@
+"""What to run, as one value: the command line's options, a run file, a manifest's core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from cotenant.errors import ConfigError
+from cotenant.model.settings import Settings
+
+__all__ = ["RunConfig", "parse_settings"]
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A simulation to run. Also what a run file (TOML or YAML) may contain.
+
+    Parameters
+    ----------
+    trace : str
+        Path of the workload.
+    format : str or None
+        Trace format; None recognises it.
+    options : dict
+        Further options of that reader.
+    strict : bool
+        Refuse what a reader would otherwise repair or drop.
+    cluster : str or None
+        Path of a cluster file; or else ``gpus``, ``gpus_per_node`` and ``gpu_type``; or
+        else the trace's own cluster.
+    policies : tuple of str
+        Specifications, see ``runs.spec``.
+    seed, seeds : int
+        First seed, and how many in a row.
+    settings : dict
+        Fields of ``Settings`` that differ from their defaults.
+    forecast, runtime : str
+        What policies may know of speeds and of running times.
+    profiles : str or None
+        Measured tables: a folder or file; None takes what is bundled.
+    cpu_jobs : {"keep", "drop"}
+    incidents : str or None
+        Path of a file of failures, drains and the like.
+    """
+
+    trace: str
+    policies: tuple[str, ...]
+    format: str | None = None
+    options: dict[str, Any] = {}
+    strict: bool = False
+    cluster: str | None = None
+    gpus: int | None = None
+    gpus_per_node: int = 8
+    gpu_type: str | None = None
+    seed: int = 0
+    seeds: int = 1
+    settings: dict[str, Any] = {}
+    forecast: str = "lookup"
+    runtime: str = "history"
+    profiles: str | None = None
+    cpu_jobs: Literal["keep", "drop"] = "keep"
+    incidents: str | None = None
+
+    def check(self) -> RunConfig:
+        """Return self if the numbers make sense.
+
+        Raises
+        ------
+        ConfigError
+            Naming the option, what was found, and what is allowed.
+        """
+        if self.cluster is not None and self.gpus is not None:
+            raise ConfigError("a cluster file and a number of GPUs were both given; give one of them")
+        for name, low in (("gpus", 1), ("gpus_per_node", 1), ("seeds", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise ConfigError(f"{name} must be {low} or more, found {value}")
+        if self.gpus is None and self.gpu_type is not None:
+            raise ConfigError("a GPU type needs a number of GPUs beside it (--gpus N --gpu-type T)")
+        self.effective_settings()
+        return self
+
+    def effective_settings(self) -> Settings:
+        """All settings, defaults included.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown setting or a value out of range.
+        """
+        try:
+            return msgspec.convert(self.settings, Settings).check()
+        except msgspec.ValidationError as error:
+            known = ", ".join(Settings.__struct_fields__)
+            raise ConfigError(f"settings: {error}; known: {known}") from None
+
+    def seed_list(self) -> list[int]:
+        """The seeds, in order."""
+        return list(range(self.seed, self.seed + self.seeds))
+
+
+def parse_settings(items: Iterable[str]) -> dict[str, Any]:
+    """Read ``name=value`` items of ``--set`` into fields of ``Settings``.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name (with the nearest and all known) or a value of another type.
+
+    Examples
+    --------
+    >>> parse_settings(["max_sharers=2", "mixed_types=yes", "gang_span=any"])
+    {'max_sharers': 2, 'mixed_types': True, 'gang_span': 'any'}
+    """
+    fields = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    found: dict[str, Any] = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        name = name.strip()
+        if not equals:
+            raise ConfigError(f"--set {item}: write name=value")
+        if name not in fields:
+            raise ConfigError(_unknown(name, fields))
+        if name in found:
+            raise ConfigError(f"--set {name} is given twice")
+        found[name] = _convert(name, text.strip(), fields[name])
+    msgspec.convert(found, Settings).check()
+    return found
+
+
+def _convert(name: str, text: str, kind: Any) -> Any:
+    words = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+    value: Any = words.get(text.lower(), text) if kind is bool else text
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"--set {name}={text}: {error}") from None
+
+
+def _unknown(name: str, fields: Mapping[str, Any]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, fields, n=1)
+    hint = f'; did you mean "{near[0]}"?' if near else ";"
+    return f'no setting "{name}"{hint} known: {", ".join(fields)}'

@@ -1,0 +1,79 @@
+"""Output folders: what may be written over, and files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.errors import ConfigError
+
+__all__ = ["KIND", "MANIFEST", "claim", "is_ours", "sha256_of", "write_json", "write_whole"]
+
+MANIFEST = "manifest.json"
+KIND = "cotenant-run"
+_OURS = (MANIFEST, "runs", "report.html", "inputs")
+
+
+def is_ours(folder: Path) -> bool:
+    """True if the folder holds a manifest written by cotenant."""
+    try:
+        found = msgspec.json.decode((folder / MANIFEST).read_bytes())
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return isinstance(found, dict) and found.get("kind") == KIND
+
+
+def claim(folder: Path, *, force: bool = False) -> None:
+    """Make the folder ready for a new run; an earlier run of ours in it is removed.
+
+    Raises
+    ------
+    ConfigError
+        If it is a file, or holds something that is not ours (then ``force`` writes beside
+        that, and still removes nothing of it).
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; -o names a folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        if is_ours(folder):
+            _clear(folder)
+        elif not force:
+            raise ConfigError(
+                f"{folder} is not empty and holds no earlier run (no {MANIFEST}); name another folder with -o, "
+                "or give --force to write beside what is there"
+            )
+        elif (folder / "runs").exists():
+            raise ConfigError(f"{folder / 'runs'} is not ours, so it is not replaced; move it away")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _clear(folder: Path) -> None:
+    for name in _OURS:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of a file's bytes, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, whole or not at all."""
+    write_whole(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that no reader ever sees half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside.write_bytes(data)
+    beside.replace(path)
