@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import msgspec
 from cotenant.errors import ConfigError, QuantityError
 from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.quantities import parse_bytes
+from cotenant.profiles.catalogue import canonical_type, under_name
 from cotenant.traces.clusterwrite import to_toml
 from cotenant.traces.documents import Document, read_document
 from cotenant.traces.nodelists import read_node_list
@@ -79,20 +79,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def known_type(name: str) -> DeviceType | None:
-    """A device type of the catalogue, by name; None if it is not there (or there is none)."""
-    try:
-        catalogue: Any = import_module("cotenant.profiles.catalogue")
-    except ModuleNotFoundError:
-        return None
-    find: Any = getattr(catalogue, "device_type", None)
-    if find is None:
-        return None
-    try:
-        found = find(name)
-    except (ConfigError, KeyError):
-        return None
+    """A device type of the catalogue, by name or alias; None if it is not there."""
     # Whatever spelling the catalogue prefers, the cluster keeps the one in the file.
-    return msgspec.structs.replace(found, name=name) if isinstance(found, DeviceType) else None
+    return under_name(name) if canonical_type(name) else None
 
 
 def cluster_from_options(gpus: int, gpus_per_node: int = 8, gpu_type: str = "gpu") -> Cluster:

@@ -30,7 +30,7 @@ MAX_DOCUMENT_BYTES = 8_000_000
 _MAX_DEPTH = 32
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]+\Z")
-_AT = re.compile(r" - at `(\$[^`]*)`")
+_AT = re.compile(r" - at (?:`key` in )?`(\$[^`]*)`")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -216,9 +216,28 @@ def _explain(error: msgspec.ValidationError, data: Any, kind: Any) -> tuple[str,
         near = difflib.get_close_matches(unknown.group(1), known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"unknown key {unknown.group(1)!r}{hint} (known: {', '.join(known)})", where
+    if "`key` in" in text and isinstance(value, dict):
+        info = msgspec.inspect.type_info(kind)
+        for step in where:
+            info = _step(info, step)
+        allowed = sorted(map(str, getattr(getattr(info, "key_type", None), "values", [])))
+        wrong = next((key for key in value if key not in allowed), "")
+        return f"unknown key {wrong!r} (known: {', '.join(allowed)})", where
+    if message.startswith("Invalid"):
+        return f"unknown value {value!r:.80} (known: {', '.join(_values(kind, where))})", where
     if "missing" not in message:
         message += f"; found {value!r:.80}"
     return message, where
+
+
+def _values(kind: Any, where: Path_) -> list[str]:
+    """Words that may stand at a path inside ``kind``: those of a literal, or the tags of a union."""
+    info = msgspec.inspect.type_info(kind)
+    for step in where[:-1]:
+        info = _step(info, step)
+    tags = [part.tag for part in getattr(info, "types", []) if getattr(part, "tag", None)]
+    last = _step(info, where[-1]) if where else info
+    return sorted(map(str, tags or getattr(last, "values", [])))
 
 
 def _fields(kind: Any, where: Path_) -> list[str]:
