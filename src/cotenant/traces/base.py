@@ -33,6 +33,9 @@ class DataReport(msgspec.Struct, kw_only=True):
 
     Parameters
     ----------
+    time_zero_s : float or None
+        Where time 0 of the workload lies on the trace's own clock: seconds since 1970 for
+        dates, else seconds of that clock; None if not known.
     strict : bool
         Refuse what would otherwise be repaired or dropped.
     """
@@ -47,6 +50,7 @@ class DataReport(msgspec.Struct, kw_only=True):
     not_simulated: list[Finding] = []
     time_zone: str = "none in file, assumed UTC"
     units: str = "seconds"
+    time_zero_s: float | None = None
     assumptions: list[str] = []
     oversubscription: dict[str, Any] = {}
     strict: bool = False

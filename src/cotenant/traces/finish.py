@@ -74,6 +74,7 @@ def finish(
     if "gpus" in keep:
         _cpu_jobs(rows, options)
     _check_span(rows)
+    report.time_zero_s = 0.0
     if zero == "first":
         _shift(rows, columns, clock)
     rows.flag(pl.col("duration_s") == 0, "no running time at all (0 s), kept")
@@ -101,6 +102,7 @@ def _shift(rows: Rows, columns: Sequence[str], clock: str) -> None:
     first = rows.frame["submit_s"].min() if rows.frame.height else None
     if not isinstance(first, int | float):
         return
+    rows.report.time_zero_s = float(first)
     rows.add(submit_s=pl.col("submit_s") - first)
     for column in ("leave_s", "deadline_s"):
         if column in columns:

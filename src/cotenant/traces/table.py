@@ -52,12 +52,17 @@ class Rows:
         self.report = report
         self.present = present
 
-    def drop(self, when: pl.Expr, reason: str, *, column: str | None = None) -> None:
-        """Leave rows out; under ``strict``, refuse with file, line and column."""
+    def drop(
+        self, when: pl.Expr, reason: str, *, column: str | None = None, show: pl.Expr | None = None
+    ) -> None:
+        """Leave rows out; under ``strict``, refuse with file, line and column.
+
+        ``show`` is the text of the example in the report; the default is the cell of ``column``.
+        """
         hit = self._hit(when)
         if not hit.height:
             return
-        line, example = self._example(hit, column)
+        line, example = self._example(hit, column, show)
         if self.report.strict:
             raise TraceError(
                 f"{reason} (strict refuses what the default drops) {example}".rstrip(),
@@ -68,27 +73,27 @@ class Rows:
         self.report.drop(reason, line, example, hit.height)
         self._keep_others(when)
 
-    def exclude(self, when: pl.Expr, reason: str) -> None:
+    def exclude(self, when: pl.Expr, reason: str, *, show: pl.Expr | None = None) -> None:
         """Leave rows out because an option asked for it."""
         hit = self._hit(when)
-        self.report.exclude(reason, *self._example(hit), hit.height)
+        self.report.exclude(reason, *self._example(hit, None, show), hit.height)
         self._keep_others(when)
 
-    def set_aside(self, when: pl.Expr, reason: str) -> None:
+    def set_aside(self, when: pl.Expr, reason: str, *, show: pl.Expr | None = None) -> None:
         """Take rows out of the frame that count as kept demand without a known running time."""
         hit = self._hit(when)
-        self.report.set_aside(reason, *self._example(hit), hit.height)
+        self.report.set_aside(reason, *self._example(hit, None, show), hit.height)
         self._keep_others(when)
 
-    def flag(self, when: pl.Expr, reason: str) -> None:
+    def flag(self, when: pl.Expr, reason: str, *, show: pl.Expr | None = None) -> None:
         """Remark on rows."""
         hit = self._hit(when)
-        self.report.flag(reason, *self._example(hit), hit.height)
+        self.report.flag(reason, *self._example(hit, None, show), hit.height)
 
-    def repair(self, when: pl.Expr, reason: str) -> None:
+    def repair(self, when: pl.Expr, reason: str, *, show: pl.Expr | None = None) -> None:
         """Count rows about to be mended; under ``strict``, refuse."""
         hit = self._hit(when)
-        self.report.repair(reason, *self._example(hit), hit.height)
+        self.report.repair(reason, *self._example(hit, None, show), hit.height)
 
     def add(self, **columns: pl.Expr | str | float | None) -> None:
         """Add or replace columns; a plain value is a literal."""
@@ -188,12 +193,16 @@ class Rows:
     def _keep_others(self, when: pl.Expr) -> None:
         self.frame = self.frame.filter(~when.fill_null(False))
 
-    def _example(self, hit: pl.DataFrame, column: str | None = None) -> tuple[int | None, str]:
+    def _example(
+        self, hit: pl.DataFrame, column: str | None = None, show: pl.Expr | None = None
+    ) -> tuple[int | None, str]:
         if not hit.height:
             return None, ""
-        at = hit[LINE].arg_min() or 0
-        example = f"{column}={hit[column][at]!r}" if column else ""
-        return int(hit[LINE][at]), example
+        first = hit[hit[LINE].arg_min() or 0]
+        example = f"{column}={first[column][0]!r}" if column else ""
+        if show is not None:
+            example = str(first.select(show.alias("show"))["show"][0] or "")
+        return int(first[LINE][0]), example
 
 
 def _is_empty(text: pl.Expr) -> pl.Expr:
