@@ -96,8 +96,8 @@ def cluster_from_options(gpus: int, gpus_per_node: int = 8, gpu_type: str = "gpu
 
     Examples
     --------
-    >>> cluster_from_options(20, 8, "mystery").nodes[-1]
-    Node(name='n2', gpus=(('mystery', 4),))
+    >>> cluster_from_options(20, 8, "mystery").nodes[-1].gpus
+    (('mystery', 4),)
     """
     if gpus > MAX_DEVICES:
         raise ConfigError(f"{gpus:,} devices asked for; the most is {MAX_DEVICES:,}")
