@@ -89,7 +89,11 @@ class Rejected(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="reject
 
 
 class Started(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="started", omit_defaults=True):
-    """An attempt began, or a suspended one went on (``resumed``). ``share`` None: whole devices."""
+    """An attempt began, or a suspended one went on (``resumed``).
+
+    ``share`` None: whole devices. ``node`` only for CPU-only jobs. The job's speed is 1.0 from
+    here on unless a ``Rated`` says otherwise.
+    """
 
     t: float
     id: int
@@ -98,10 +102,14 @@ class Started(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="started
     share: Share | None = None
     resumed: bool = False
     why: Why = NO_WHY
+    node: int = -1
 
 
 class Rated(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="rated", omit_defaults=True):
-    """A running job's speed became ``rate`` (reference-device seconds of work per second)."""
+    """A running job's speed became ``rate`` (reference-device seconds of work per second).
+
+    Not written when an attempt starts at speed 1.0. 0 while state is saved or loaded.
+    """
 
     t: float
     id: int

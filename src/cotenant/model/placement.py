@@ -42,7 +42,11 @@ WHOLE = Share()
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Devices, ascending and distinct, and the share held on each of them."""
+    """Devices, ascending and distinct, and the share held on each of them.
+
+    ``node`` is given only for CPU-only jobs, whose ``devices`` are empty.
+    """
 
     devices: tuple[int, ...]
     share: Share = WHOLE
+    node: int = -1

@@ -95,12 +95,16 @@ class Refusal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Start(msgspec.Struct, frozen=True, gc=False, tag="start", omit_defaults=True):
-    """Start (or resume) a pending job on these devices, holding this share of each."""
+    """Start (or resume) a pending job on these devices, holding this share of each.
+
+    A CPU-only job has no devices and names its ``node`` instead.
+    """
 
     id: int
     devices: tuple[int, ...]
     share: Share = WHOLE
     why: Why = NO_WHY
+    node: int = -1
 
 
 class Stop(msgspec.Struct, frozen=True, gc=False, tag="stop", omit_defaults=True):

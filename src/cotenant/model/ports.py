@@ -100,25 +100,44 @@ class Policy(Protocol):
 
 
 class Executor(Protocol):
-    """Acts, and reports what happened."""
+    """Acts, and reports what happened.
+
+    The loop logs an action before it calls the executor; the executor never touches the
+    state, it answers by events.
+    """
 
     def now(self) -> float:
         """Seconds since the start of the run."""
 
-    def start(self, job: Job, place: Placement, attempt: int, resumed: bool) -> None:
-        """Begin an attempt; idempotent for each attempt."""
+    def start(self, job: Job, place: Placement, attempt: int, resumed: bool) -> bool:
+        """Begin an attempt, or go on with a suspended one; idempotent for each attempt.
+
+        True if there are events of this instant to ``drain``.
+        """
 
     def stop(self, job_id: int, suspend: bool) -> None:
-        """End an attempt, saving its state first if ``suspend``."""
+        """Take a job off its devices, saving its state first if ``suspend``.
+
+        Answered by ``Suspended``, or by ``Ended`` with outcome ``preempted``.
+        """
+
+    def cancel(self, job_id: int) -> None:
+        """End a running job for good; answered by ``Ended`` with outcome ``cancelled``."""
 
     def move(self, job_id: int, place: Placement) -> None:
-        """Migrate a running job."""
+        """Migrate a running job; answered by ``Released`` once the old devices are free."""
 
     def resize(self, job_id: int, place: Placement) -> None:
         """Change a running job's devices or share."""
 
+    def drain(self) -> list[Event]:
+        """Events of this very instant that the calls above caused."""
+
     def wait(self, until: float) -> list[Event]:
-        """What happened next, all of one instant; empty once ``until`` is reached or nothing is to come."""
+        """What happened next, all of one instant.
+
+        Empty once ``until`` is reached, or, if ``until`` is infinite, when nothing is to come.
+        """
 
     def running(self) -> Mapping[int, Placement]:
         """What really runs; asked after a restart."""

@@ -1,0 +1,375 @@
+"""The loop: events arrive, are logged and folded; the policy decides; each decision is
+checked against the current state, logged, and only then carried out.
+
+It serves the simulator and the live scheduler alike: only the executor differs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from cotenant import __version__
+from cotenant.engine.log import LogWriter
+from cotenant.engine.state import State
+from cotenant.errors import PolicyError
+from cotenant.model import events as ev
+from cotenant.model import rules
+from cotenant.model.cluster import Cluster
+from cotenant.model.placement import WHOLE, Placement
+from cotenant.model.plan import (
+    EMPTY,
+    Hold,
+    Move,
+    Plan,
+    Reason,
+    Refusal,
+    Reject,
+    Reserve,
+    Resize,
+    Start,
+    Stop,
+)
+from cotenant.model.ports import Executor, Forecast, Policy, RuntimeForecast
+from cotenant.model.settings import Settings
+from cotenant.model.view import View
+
+__all__ = ["Loop", "Observer"]
+
+_FLUSH = 2048
+_MAX_ROUNDS = 1_000_000
+_INF = math.inf
+
+
+class Observer(Protocol):
+    """Sees every event, in batches, as they are written to the log."""
+
+    def see(self, events: list[ev.Event]) -> None:
+        """Take the next events."""
+
+
+class Loop:
+    """Runs one policy on one executor.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    policy : Policy
+    executor : Executor
+    forecast : Forecast, optional
+        What the policy may know about speeds.
+    runtime : RuntimeForecast, optional
+        Predicts lengths at submission.
+    settings : Settings, optional
+    seed : int
+    log : LogWriter, optional
+    observers : iterable of Observer
+    header : dict, optional
+        ``policy``, ``params``, ``workload`` and ``truth`` for the first line of the log.
+    drop_indexes : bool
+        Drop everything derived before each call of the policy: slow; for the purity check.
+    on_event : callable, optional
+        Called with the state after each event; for tests of invariants.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        policy: Policy,
+        executor: Executor,
+        forecast: Forecast | None = None,
+        runtime: RuntimeForecast | None = None,
+        settings: Settings | None = None,
+        seed: int = 0,
+        log: LogWriter | None = None,
+        observers: Iterable[Observer] = (),
+        header: dict[str, Any] | None = None,
+        drop_indexes: bool = False,
+        on_event: Callable[[State, ev.Event], None] | None = None,
+    ) -> None:
+        self.settings = (settings or Settings()).check()
+        self.state = State(cluster, self.settings, runtime)
+        self.policy = policy
+        self.executor = executor
+        self.view = View(self.state, forecast, seed)
+        self.log = log or LogWriter()
+        self._observers = tuple(observers)
+        self._drop_indexes = drop_indexes
+        self._on_event = on_event
+        self._buffer: list[ev.Event] = []
+        self._wake = _INF
+        self._stopped = False
+        self._starts_now = 0
+        self._handlers: dict[type, Callable[[Any, float], Refusal | None]] = {
+            Start: self._start,
+            Stop: self._stop,
+            Move: self._move,
+            Resize: self._resize,
+            Reserve: self._reserve,
+            Hold: self._hold,
+            Reject: self._reject,
+        }
+        self._open(cluster, seed, forecast, runtime, header or {})
+
+    def _open(
+        self,
+        cluster: Cluster,
+        seed: int,
+        forecast: Forecast | None,
+        runtime: RuntimeForecast | None,
+        header: dict[str, Any],
+    ) -> None:
+        knows: dict[str, Any] = dict(forecast.describe()) if forecast else {"kind": "none"}
+        knows["runtime"] = runtime.describe() if runtime else {"kind": "none"}
+        self._happen(
+            ev.Opened(
+                t=0.0,
+                schema=ev.SCHEMA,
+                version=__version__,
+                seed=seed,
+                policy=header.get("policy", type(self.policy).__name__),
+                params=header.get("params", {}),
+                settings=msgspec.to_builtins(self.settings),
+                cluster=cluster,
+                workload=header.get("workload", {}),
+                forecast=knows,
+                truth=header.get("truth", {"kind": "unknown"}),
+            )
+        )
+
+    # -- running ---------------------------------------------------------------------
+
+    def run(self) -> State:
+        """Run until nothing is to come, or until ``stop``; closes the log."""
+        executor, buffer = self.executor, self._buffer
+        while not self._stopped:
+            events = executor.wait(self._wake)
+            if not events and self._wake == _INF:
+                break
+            for event in events:
+                self._take(event)
+            self._decide()
+            if len(buffer) >= _FLUSH:
+                self._flush()
+        self._close()
+        return self.state
+
+    def stop(self) -> None:
+        """End after the present instant; the log stays valid and says so. Safe in a signal handler."""
+        self._stopped = True
+
+    def _close(self) -> None:
+        state, counts = self.state, self.state.counts
+        now = state.now
+        ended = sum(n for name, n in counts.items() if name != "submitted")
+        running = len(state.running)
+        self._flush()
+        self._happen(
+            ev.Closed(
+                now,
+                events=self.log.events + 1,
+                submitted=counts["submitted"],
+                finished=ended,
+                waiting=len(state.queue),
+                running=running,
+                interrupted=self._stopped,
+            )
+        )
+        self._flush()
+        self.log.close()
+
+    def _flush(self) -> None:
+        batch = self._buffer[:]
+        self._buffer.clear()
+        if batch:
+            self.log.write(batch)
+            for observer in self._observers:
+                observer.see(batch)
+
+    def _happen(self, event: ev.Event) -> None:
+        self._buffer.append(event)
+        self.state.apply(event)
+        if self._on_event is not None:
+            self._on_event(self.state, event)
+
+    # -- what the world reports ------------------------------------------------------
+
+    def _take(self, event: ev.Event) -> None:
+        kind = type(event)
+        if kind is ev.Ended:
+            event = self._settle(event)  # type: ignore[arg-type]
+        self._happen(event)
+        if kind is ev.Submitted:
+            self._admit(event)  # type: ignore[arg-type]
+        elif kind is ev.CancelRequested:
+            self._cancel(event)  # type: ignore[arg-type]
+
+    def _admit(self, event: ev.Submitted) -> None:
+        record = self.state.records[event.job.id]
+        if record.shape.never:
+            reason, facts = record.shape.never
+            self._happen(ev.Rejected(event.t, record.id, reason.value, facts))
+
+    def _settle(self, event: ev.Ended) -> ev.Ended:
+        """Decide whether a job that failed or lost its devices is tried again."""
+        record = self.state.records.get(event.id)
+        if record is None:
+            return event
+        again = {
+            "failed": record.failures < record.job.retries,
+            "lost": record.losses < self.settings.retry_lost,
+            "preempted": True,
+        }.get(event.outcome, False)
+        return msgspec.structs.replace(event, final=False) if again else event
+
+    def _cancel(self, event: ev.CancelRequested) -> None:
+        record = self.state.records.get(event.id)
+        if record is None:
+            return
+        if not record.status:
+            self._happen(ev.Rejected(event.t, record.id, "cancelled"))
+        else:
+            self.executor.cancel(record.id)
+            self._drain()
+
+    def _drain(self) -> None:
+        for event in self.executor.drain():
+            self._take(event)
+
+    # -- what the policy decides -----------------------------------------------------
+
+    def _decide(self) -> None:
+        now = self.executor.now()
+        state, view, settings = self.state, self.view, self.settings
+        state.now = now
+        if settings.round_s and not self._round_is_due(now):
+            return
+        self._wake = _INF
+        self._starts_now = 0
+        decide = self.policy.decide
+        for _ in range(_MAX_ROUNDS):
+            if self._drop_indexes:
+                view.drop_indexes()
+            plan = decide(view)
+            if plan is EMPTY:
+                return
+            accepted = self._apply(plan, now)
+            if not (plan.again and accepted):
+                return
+            if settings.starts_per_event and self._starts_now >= settings.starts_per_event:
+                # The bound is on one instant; go on at the next event, or a second later.
+                self._wake = min(self._wake, now + 1.0)
+                return
+        raise PolicyError(f"{type(self.policy).__name__} kept deciding at t={now} without coming to an end")
+
+    def _round_is_due(self, now: float) -> bool:
+        """Round-based: decide only at multiples of ``round_s``."""
+        size = self.settings.round_s
+        due = math.floor(now / size) * size
+        if now == due:
+            return True
+        self._wake = due + size if self.state.records else _INF
+        return False
+
+    def _apply(self, plan: Plan, now: float) -> int:
+        """Carry out a plan; returns how many decisions changed something."""
+        accepted = 0
+        for decision in plan.decisions:
+            refusal = self._handlers[type(decision)](decision, now)
+            if refusal is None:
+                accepted += 1
+            elif refusal is not _UNCHANGED:
+                kind = type(decision).__name__.lower()
+                self._happen(ev.Refused(now, decision.id, kind, refusal.reason, refusal.facts))
+        if plan.memo is not None and plan.memo != self.view.memo:
+            self.view.memo = plan.memo
+            self._happen(ev.MemoSaved(now, plan.memo))
+        if plan.wake_at_s is not None and plan.wake_at_s > now:
+            self._wake = min(self._wake, plan.wake_at_s)
+        return accepted
+
+    def _start(self, decision: Start, now: float) -> Refusal | None:
+        state = self.state
+        limit = self.settings.starts_per_event
+        if limit and self._starts_now >= limit:
+            return _UNCHANGED
+        record = state.records.get(decision.id)
+        devices, share = decision.devices, decision.share
+        refusal = rules.check_start(state.books, record, devices, share, decision.node)
+        if refusal is not None or record is None:
+            return refusal
+        self._starts_now += 1
+        resumed = record.suspended
+        attempt = record.attempt if resumed else record.attempt + 1
+        told = None if share is WHOLE else share
+        self._happen(ev.Started(now, record.id, attempt, devices, told, resumed, decision.why, decision.node))
+        if self.executor.start(record.job, record.place, attempt, resumed):  # type: ignore[arg-type]
+            self._drain()
+        return None
+
+    def _stop(self, decision: Stop, now: float) -> Refusal | None:
+        state = self.state
+        record = state.records.get(decision.id)
+        refusal = rules.check_stop(state.books, record, decision.suspend, now)
+        if refusal is not None or record is None:
+            return refusal
+        self._happen(
+            ev.Stopping(now, record.id, record.attempt, decision.suspend, decision.beneficiary, decision.why)
+        )
+        self.executor.stop(record.id, decision.suspend)
+        self._drain()
+        return None
+
+    def _move(self, decision: Move, now: float) -> Refusal | None:
+        record = self.state.records.get(decision.id)
+        refusal = rules.check_move(self.state.books, record, decision.devices, decision.share, now)
+        if refusal is not None or record is None:
+            return refusal
+        told = None if decision.share is WHOLE else decision.share
+        self._happen(ev.Moved(now, record.id, record.attempt, decision.devices, told, decision.why))
+        self.executor.move(record.id, Placement(decision.devices, decision.share))
+        self._drain()
+        return None
+
+    def _resize(self, decision: Resize, now: float) -> Refusal | None:
+        record = self.state.records.get(decision.id)
+        refusal = rules.check_resize(self.state.books, record, decision.devices, decision.share, now)
+        if refusal is not None or record is None:
+            return refusal
+        told = None if decision.share is WHOLE else decision.share
+        self._happen(ev.Resized(now, record.id, record.attempt, decision.devices, told, decision.why))
+        self.executor.resize(record.id, Placement(decision.devices, decision.share))
+        self._drain()
+        return None
+
+    def _reserve(self, decision: Reserve, now: float) -> Refusal | None:
+        record = self.state.records.get(decision.id)
+        refusal = rules.check_reserve(self.state.books, record, decision.devices)
+        if refusal is not None or record is None:
+            return refusal
+        if record.reserved == decision.devices:
+            return _UNCHANGED
+        self._happen(ev.Reserved(now, record.id, decision.devices, decision.why))
+        return None
+
+    def _hold(self, decision: Hold, now: float) -> Refusal | None:
+        record = self.state.records.get(decision.id)
+        if record is None or record.status or record.hold == decision.reason:
+            return _UNCHANGED
+        self._happen(ev.Held(now, record.id, decision.reason, decision.facts))
+        return _UNCHANGED
+
+    def _reject(self, decision: Reject, now: float) -> Refusal | None:
+        record = self.state.records.get(decision.id)
+        if record is None or record.status:
+            return _UNCHANGED
+        self._happen(ev.Rejected(now, record.id, decision.reason.value, decision.facts))
+        return None
+
+
+_UNCHANGED = Refusal(Reason.MALFORMED, {"unchanged": True})
+"""Marks a decision that changed nothing and is not worth a line in the log."""

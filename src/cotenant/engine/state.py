@@ -1,0 +1,359 @@
+"""State: a fold of events, and the sole mutable owner of the cluster's picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cotenant.errors import IllegalEventError
+from cotenant.model import events as ev
+from cotenant.model.cluster import Cluster
+from cotenant.model.layout import Layout
+from cotenant.model.ledger import Ledger
+from cotenant.model.placement import WHOLE, Placement
+from cotenant.model.ports import RuntimeForecast
+from cotenant.model.queue import PendingQueue
+from cotenant.model.records import JobRecord, Status
+from cotenant.model.rules import Books
+from cotenant.model.settings import Settings
+from cotenant.model.shape import ShapeTable
+from cotenant.model.view import HOOKS, Source
+
+__all__ = ["State"]
+
+
+class State(Source):
+    """The present, as folded from all events so far.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    settings : Settings
+    runtime : RuntimeForecast, optional
+        Predicts a job's length when it is submitted, and learns when it is done.
+
+    Attributes
+    ----------
+    records : dict of int to JobRecord
+        Live jobs; ended ones leave nothing behind.
+    counts : dict of str to int
+        Jobs submitted, and ended by outcome; they always add up.
+    """
+
+    def __init__(self, cluster: Cluster, settings: Settings, runtime: RuntimeForecast | None = None) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        self.layout = Layout(cluster)
+        self.ledger = Ledger(self.layout)
+        self.shapes = ShapeTable(self.layout, settings)
+        self.records: dict[int, JobRecord] = {}
+        self.running: dict[int, JobRecord] = {}
+        self.queue = PendingQueue()
+        self.books = Books(self.ledger, settings, self.records)
+        self.books.limits = {t.name: t.limit_gpus for t in cluster.tenants if t.limit_gpus is not None}
+        self.now = 0.0
+        self.version = 0
+        self.memo: Any = None
+        self.counts = {
+            "submitted": 0,
+            "done": 0,
+            "failed": 0,
+            "cancelled": 0,
+            "lost": 0,
+            "rejected": 0,
+        }
+        self._runtime = runtime
+        self.hooks: dict[str, list[Callable[..., None]]] = {name: [] for name in HOOKS}
+        self._enqueued, self._dequeued = self.hooks["enqueued"], self.hooks["dequeued"]
+        self._placed, self._vacated = self.hooks["placed"], self.hooks["vacated"]
+        self._rated, self._capacity = self.hooks["rated"], self.hooks["capacity"]
+        self._down_nodes: set[int] = set()
+        self._down_devices: set[int] = set()
+        self._appliers: dict[type, Callable[[Any], None]] = {
+            ev.Opened: self._nothing,
+            ev.Submitted: self._submitted,
+            ev.Rejected: self._rejected,
+            ev.Started: self._started,
+            ev.Rated: self._on_rated,
+            ev.Stopping: self._stopping,
+            ev.Suspended: self._suspended,
+            ev.Ended: self._ended,
+            ev.Moved: self._moved,
+            ev.Released: self._released,
+            ev.Resized: self._resized,
+            ev.Reserved: self._reserved,
+            ev.Held: self._held,
+            ev.Refused: self._nothing,
+            ev.NodeDown: self._node_down,
+            ev.NodeUp: self._node_up,
+            ev.DeviceDown: self._device_down,
+            ev.DeviceUp: self._device_up,
+            ev.Drained: self._drained,
+            ev.Undrained: self._undrained,
+            ev.CancelRequested: self._nothing,
+            ev.PriorityChanged: self._priority,
+            ev.TenantLimitChanged: self._tenant_limit,
+            ev.MemoSaved: self._memo_saved,
+            ev.Closed: self._nothing,
+        }
+
+    def apply(self, event: ev.Event) -> None:
+        """Fold one event.
+
+        Raises
+        ------
+        IllegalEventError
+            If the event cannot have happened in this state.
+        """
+        self.now = event.t
+        self.version += 1
+        self._appliers[type(event)](event)
+
+    def _nothing(self, event: ev.Event) -> None:
+        """This event changes no state."""
+
+    # -- jobs ------------------------------------------------------------------------
+
+    def _submitted(self, event: ev.Submitted) -> None:
+        job = event.job
+        if job.id in self.records:
+            raise IllegalEventError(f"job {job.id} is submitted at {event.t} but lives already")
+        predicted = self._runtime.predict_s(job).mean if self._runtime else job.estimate_s
+        record = JobRecord(job, self.shapes.of(job), event.t, predicted)
+        self.records[job.id] = record
+        self.counts["submitted"] += 1
+        self.queue.push(record)
+        for hook in self._enqueued:
+            hook(record)
+
+    def _rejected(self, event: ev.Rejected) -> None:
+        record = self._expect(event.id, event, Status.PENDING)
+        self._leave_queue(record)
+        record.status = Status.ENDED
+        self._unreserve(record)
+        del self.records[record.id]
+        self.counts["cancelled" if event.reason in ("cancelled", "left") else "rejected"] += 1
+
+    def _started(self, event: ev.Started) -> None:
+        record = self._expect(event.id, event, Status.PENDING)
+        place = Placement(event.devices, event.share or WHOLE, event.node)
+        record.status = Status.RUNNING
+        self.queue.left(record)
+        if not event.resumed:
+            record.work_s = 0.0
+        record.attempt = event.attempt
+        record.suspended = False
+        record.place = place
+        record.started_s = record.rated_s = event.t
+        record.rate = 1.0
+        record.hold = None
+        self.running[record.id] = record
+        if record.reserved:
+            self._unreserve(record)
+        job = record.job
+        self.ledger.occupy(record.id, place, job.cpu_milli, job.host_memory_bytes)
+        used = self.books.used
+        used[job.tenant] = used.get(job.tenant, 0) + len(event.devices)
+        for hook in self._dequeued:
+            hook(record)
+        for placed in self._placed:
+            placed(record, place)
+
+    def _on_rated(self, event: ev.Rated) -> None:
+        record = self._expect_running(event.id, event)
+        record.work_s += record.rate * (event.t - record.rated_s)
+        record.rated_s = event.t
+        record.rate = event.rate
+        for hook in self._rated:
+            hook(record)
+
+    def _stopping(self, event: ev.Stopping) -> None:
+        record = self._expect(event.id, event, Status.RUNNING)
+        record.status = Status.STOPPING
+
+    def _suspended(self, event: ev.Suspended) -> None:
+        record = self._expect_running(event.id, event)
+        self._leave_devices(record, event.t)
+        record.work_s = event.work_s
+        record.suspended = True
+        self._requeue(record, event.t)
+
+    def _ended(self, event: ev.Ended) -> None:
+        record = self._expect_running(event.id, event)
+        self._leave_devices(record, event.t)
+        if event.final:
+            record.status = Status.ENDED
+            del self.records[record.id]
+            self.counts[event.outcome] += 1
+            if self._runtime and event.outcome == "done":
+                self._runtime.observe(record.job, event.work_s)
+            return
+        if event.outcome == "failed":
+            record.failures += 1
+        elif event.outcome == "lost":
+            record.losses += 1
+        # What a checkpoint kept is the start of the next attempt's work.
+        record.work_s = event.work_s if event.outcome != "failed" else 0.0
+        record.suspended = record.work_s > 0.0
+        self._requeue(record, event.t)
+
+    def _moved(self, event: ev.Moved) -> None:
+        record = self._expect(event.id, event, Status.RUNNING)
+        job = record.job
+        place = Placement(event.devices, event.share or WHOLE)
+        self.ledger.begin_move(record.id, place, job.cpu_milli, job.host_memory_bytes)
+        record.place = place
+        for placed in self._placed:
+            placed(record, place)
+
+    def _released(self, event: ev.Released) -> None:
+        record = self.records.get(event.id)
+        old = self.ledger.leaving.get(event.id)
+        if record is None or old is None:
+            raise IllegalEventError(f"job {event.id} releases devices at {event.t} but leaves none")
+        self.ledger.end_move(event.id)
+        for vacated in self._vacated:
+            vacated(record, old)
+
+    def _resized(self, event: ev.Resized) -> None:
+        record = self._expect(event.id, event, Status.RUNNING)
+        job, old = record.job, record.place
+        assert old is not None  # noqa: S101 - RUNNING implies a place
+        self.ledger.vacate(record.id, job.cpu_milli, job.host_memory_bytes)
+        for vacated in self._vacated:
+            vacated(record, old)
+        place = Placement(event.devices, event.share or WHOLE)
+        self.ledger.occupy(record.id, place, job.cpu_milli, job.host_memory_bytes)
+        self.books.used[job.tenant] += len(place.devices) - len(old.devices)
+        record.place = place
+        for placed in self._placed:
+            placed(record, place)
+
+    def _reserved(self, event: ev.Reserved) -> None:
+        record = self._expect(event.id, event, Status.PENDING)
+        old, record.reserved = record.reserved, event.devices
+        self.ledger.set_reserved(record.id, event.devices, old)
+        for hook in self._capacity:
+            hook((*old, *event.devices))
+
+    def _held(self, event: ev.Held) -> None:
+        self._expect(event.id, event, Status.PENDING).hold = event.reason
+
+    def _priority(self, event: ev.PriorityChanged) -> None:
+        record = self.records.get(event.id)
+        if record is None:
+            return
+        pending = not record.status
+        if pending:
+            for hook in self._dequeued:
+                hook(record)
+        record.priority = event.priority
+        record.key = (-event.priority, record.id)
+        self.queue.reorder(record)
+        if pending:
+            for hook in self._enqueued:
+                hook(record)
+
+    # -- cluster ---------------------------------------------------------------------
+
+    def _node_down(self, event: ev.NodeDown) -> None:
+        self._down_nodes.add(event.node)
+        self._set_usable(self.layout.node_devices[event.node])
+
+    def _node_up(self, event: ev.NodeUp) -> None:
+        self._down_nodes.discard(event.node)
+        self._set_usable(self.layout.node_devices[event.node])
+
+    def _device_down(self, event: ev.DeviceDown) -> None:
+        self._down_devices.add(event.device)
+        self._set_usable((event.device,))
+
+    def _device_up(self, event: ev.DeviceUp) -> None:
+        self._down_devices.discard(event.device)
+        self._set_usable((event.device,))
+
+    def _set_usable(self, devices: tuple[int, ...]) -> None:
+        node = self.layout.device_node
+        for device in devices:
+            up = device not in self._down_devices and node[device] not in self._down_nodes
+            self.ledger.set_usable((device,), up)
+        for hook in self._capacity:
+            hook(devices)
+
+    def _drained(self, event: ev.Drained) -> None:
+        self._set_draining(event.node, True)
+
+    def _undrained(self, event: ev.Undrained) -> None:
+        self._set_draining(event.node, False)
+
+    def _set_draining(self, node: int, draining: bool) -> None:
+        self.ledger.set_draining(node, draining)
+        for hook in self._capacity:
+            hook(self.layout.node_devices[node])
+
+    def _tenant_limit(self, event: ev.TenantLimitChanged) -> None:
+        if event.limit_gpus is None:
+            self.books.limits.pop(event.tenant, None)
+        else:
+            self.books.limits[event.tenant] = event.limit_gpus
+        for hook in self._capacity:
+            hook(())
+
+    def _memo_saved(self, event: ev.MemoSaved) -> None:
+        self.memo = event.memo
+
+    # -- helpers ---------------------------------------------------------------------
+
+    def _leave_queue(self, record: JobRecord) -> None:
+        record.status = Status.ENDED
+        self.queue.left(record)
+        for hook in self._dequeued:
+            hook(record)
+
+    def _leave_devices(self, record: JobRecord, now: float) -> None:
+        job, place = record.job, record.place
+        assert place is not None  # noqa: S101 - RUNNING implies a place
+        old = self.ledger.leaving.get(record.id) if self.ledger.leaving else None
+        if old is not None:
+            self.ledger.end_move(record.id)
+            for vacated in self._vacated:
+                vacated(record, old)
+        del self.running[record.id]
+        record.ran_s += now - record.started_s
+        record.place = None
+        record.rate = 0.0
+        record.rated_s = now
+        self.ledger.vacate(record.id, job.cpu_milli, job.host_memory_bytes)
+        self.books.used[job.tenant] -= len(place.devices)
+        for vacated in self._vacated:
+            vacated(record, place)
+
+    def _requeue(self, record: JobRecord, now: float) -> None:
+        record.status = Status.PENDING
+        record.queued_s = now
+        record.hold = None
+        self.queue.push(record)
+        for hook in self._enqueued:
+            hook(record)
+
+    def _unreserve(self, record: JobRecord) -> None:
+        if record.reserved:
+            old, record.reserved = record.reserved, ()
+            self.ledger.set_reserved(record.id, (), old)
+            for hook in self._capacity:
+                hook(old)
+
+    def _expect(self, job_id: int, event: ev.Event, status: Status) -> JobRecord:
+        record = self.records.get(job_id)
+        if record is None or record.status != status:
+            found = "unknown" if record is None else record.status.name
+            raise IllegalEventError(
+                f"{type(event).__name__} for job {job_id} at {event.t}: expected {status.name}, found {found}"
+            )
+        return record
+
+    def _expect_running(self, job_id: int, event: ev.Event) -> JobRecord:
+        record = self.running.get(job_id)
+        if record is None:
+            raise IllegalEventError(f"{type(event).__name__} for job {job_id} at {event.t}: it does not run")
+        return record

@@ -1,0 +1,90 @@
+"""Pending jobs in default order: higher priority first, then submission order.
+
+Arrivals come in order and are appended; jobs that return, or whose priority changed,
+go through a heap. Entries of jobs that left are skipped, and swept when they outnumber
+the living, so memory follows the living.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+
+from cotenant.model.records import JobRecord
+
+__all__ = ["PendingQueue"]
+
+_Entry = tuple[tuple[int, int], int, JobRecord]
+_SWEEP = 4096
+# "if record.status" below means "not pending": Status.PENDING is 0, which a test holds.
+
+
+class PendingQueue:
+    """The queue. ``len`` counts living jobs."""
+
+    def __init__(self) -> None:
+        self._line: deque[JobRecord] = deque()
+        self._last_key: tuple[int, int] = (-(1 << 62), -1)
+        self._late: list[_Entry] = []
+        self._serial = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def push(self, record: JobRecord) -> None:
+        """A job starts to wait."""
+        self._count += 1
+        self._insert(record)
+
+    def _insert(self, record: JobRecord) -> None:
+        if record.key > self._last_key and record.attempt == 0:
+            self._last_key = record.key
+            self._line.append(record)
+        else:
+            self._serial += 1
+            heapq.heappush(self._late, (record.key, self._serial, record))
+        if len(self._line) + len(self._late) > 2 * self._count + _SWEEP:
+            self._sweep()
+
+    def left(self, record: JobRecord) -> None:
+        """A job waits no more; its status has changed already."""
+        self._count -= 1
+
+    def reorder(self, record: JobRecord) -> None:
+        """A live job's key changed; O(waiting), as owners change priorities seldom."""
+        self._line = deque(r for r in self._line if r is not record)
+        if not record.status:
+            self._serial += 1
+            heapq.heappush(self._late, (record.key, self._serial, record))
+
+    def head(self) -> JobRecord | None:
+        """The first waiting job."""
+        line, late = self._line, self._late
+        while line and line[0].status:
+            line.popleft()
+        while late and (late[0][2].status or late[0][0] != late[0][2].key):
+            heapq.heappop(late)
+        if not late:
+            return line[0] if line else None
+        if line and line[0].key <= late[0][0]:
+            return line[0]
+        return late[0][2]
+
+    def __iter__(self) -> Iterator[JobRecord]:
+        """All waiting jobs, in order; O(pending)."""
+        late = sorted((e for e in self._late if not e[2].status and e[0] == e[2].key), key=lambda e: e[:2])
+        line = ((r.key, -1, r) for r in self._line if not r.status)
+        last: JobRecord | None = None
+        for entry in heapq.merge(line, late, key=lambda e: e[:2]):
+            if entry[2] is not last:
+                last = entry[2]
+                yield last
+
+    def _sweep(self) -> None:
+        living = list(self)
+        self._line = deque(living)
+        self._late = []
+        if living:
+            self._last_key = max(self._last_key, living[-1].key)

@@ -1,0 +1,128 @@
+"""What the scheduler knows about one live job. Owned by the state; policies only read it."""
+
+from __future__ import annotations
+
+import enum
+
+from cotenant.model.jobs import Job
+from cotenant.model.placement import Placement
+from cotenant.model.plan import Reason
+from cotenant.model.shape import Shape
+
+__all__ = ["JobRecord", "Status"]
+
+
+class Status(enum.IntEnum):
+    """Where a live job stands. Ended jobs have no record."""
+
+    PENDING = 0
+    RUNNING = 1
+    STOPPING = 2
+    ENDED = 3
+
+
+class JobRecord:
+    """One live job.
+
+    Attributes
+    ----------
+    job : Job
+    id : int
+    shape : Shape
+    status : Status
+    priority : int
+        Now; the owner may change it.
+    key : tuple of int
+        Default order: higher priority first, then submission order.
+    attempt : int
+        Number of attempts begun.
+    failures, losses : int
+        Attempts that failed by themselves, and that lost their devices.
+    place : Placement or None
+        What it holds.
+    queued_s : float
+        Since when it waits, if pending.
+    started_s : float
+        When it last got devices; -1.0 before the first time.
+    ran_s : float
+        Seconds it held devices before ``started_s``.
+    work_s, rate, rated_s : float
+        Useful work of this attempt up to ``rated_s``, and the speed since then.
+    predicted_s : float
+        Predicted work of the whole attempt, in reference-device seconds; 0 if unknown.
+    hold : Reason or None
+        Why it waits, as last logged.
+    reserved : tuple of int
+        Devices kept for it.
+    suspended : bool
+        Pending with saved state: its next start resumes.
+    """
+
+    __slots__ = (
+        "attempt",
+        "failures",
+        "hold",
+        "id",
+        "job",
+        "key",
+        "losses",
+        "place",
+        "predicted_s",
+        "priority",
+        "queued_s",
+        "ran_s",
+        "rate",
+        "rated_s",
+        "reserved",
+        "shape",
+        "started_s",
+        "status",
+        "suspended",
+        "work_s",
+    )
+
+    def __init__(self, job: Job, shape: Shape, now: float, predicted_s: float) -> None:
+        self.job = job
+        self.id = job.id
+        self.shape = shape
+        self.status = Status.PENDING
+        self.priority = job.priority
+        self.key = (-job.priority, job.id)
+        self.attempt = 0
+        self.failures = 0
+        self.losses = 0
+        self.place: Placement | None = None
+        self.queued_s = now
+        self.started_s = -1.0
+        self.ran_s = 0.0
+        self.work_s = 0.0
+        self.rate = 0.0
+        self.rated_s = now
+        self.predicted_s = predicted_s
+        self.hold: Reason | None = None
+        self.reserved: tuple[int, ...] = ()
+        self.suspended = False
+
+    def work_at(self, now: float) -> float:
+        """Useful work of this attempt so far, in reference-device seconds."""
+        return self.work_s + self.rate * (now - self.rated_s)
+
+    def remaining_at(self, now: float) -> float:
+        """Predicted work left; a job that outlives its prediction is given twice as much again.
+
+        Infinite if nothing is predicted.
+        """
+        predicted = self.predicted_s
+        if predicted <= 0.0:
+            return float("inf")
+        done = self.work_s + self.rate * (now - self.rated_s)
+        while predicted <= done:
+            predicted *= 2.0
+        return predicted - done
+
+    def attained_at(self, now: float) -> float:
+        """Device-seconds held so far: attained service (Tiresias, NSDI'19, section 3)."""
+        held = self.ran_s
+        if self.place is not None:
+            held += now - self.started_s
+        return held * max(self.job.gpus, 1)

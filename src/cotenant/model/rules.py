@@ -1,0 +1,287 @@
+"""Is this decision legal? The only home of capacity, gang, quota and isolation rules.
+
+Every decision of every policy passes here, against the current books, whoever made it.
+The answer is None or a typed ``Refusal``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cotenant.model.jobs import Job
+from cotenant.model.ledger import Ledger
+from cotenant.model.placement import WHOLE, Placement, Share
+from cotenant.model.plan import Reason, Refusal
+from cotenant.model.records import JobRecord, Status
+from cotenant.model.settings import Settings
+
+__all__ = ["Books", "check_move", "check_reserve", "check_resize", "check_start", "check_stop"]
+
+
+class Books:
+    """What the rules need to see.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    settings : Settings
+    records : mapping of int to JobRecord
+        Live jobs.
+    limits, used : dict of str to int
+        Devices each tenant may hold at most, and holds. Tenants without a limit are absent
+        from ``limits``; ``used`` is kept for all.
+    """
+
+    __slots__ = ("ledger", "limits", "records", "settings", "used")
+
+    def __init__(self, ledger: Ledger, settings: Settings, records: Mapping[int, JobRecord]) -> None:
+        self.ledger = ledger
+        self.settings = settings
+        self.records = records
+        self.limits: dict[str, int] = {}
+        self.used: dict[str, int] = {}
+
+
+def check_start(
+    books: Books, record: JobRecord | None, devices: tuple[int, ...], share: Share, node: int = -1
+) -> Refusal | None:
+    """May this pending job start on these devices with this share?"""
+    if record is None or record.status:
+        return Refusal(Reason.NOT_PENDING)
+    job, ledger = record.job, books.ledger
+    if not devices:
+        return _check_cpu_only(books, record, node)
+    count = len(devices)
+    if count != job.gpus and not (0 < job.min_gpus <= count <= job.max_gpus):
+        return Refusal(Reason.MALFORMED, {"needs_gpus": job.gpus, "given_gpus": count})
+    blocks = ledger.layout.blocks(devices)
+    if blocks is None:
+        return Refusal(Reason.MALFORMED, {"devices": list(devices[:16])})
+    if len(blocks) > 1 or not record.shape.types:
+        refusal = _check_gang(books, record, devices, len(blocks))
+        if refusal:
+            return refusal
+    elif ledger.layout.bay_type[blocks[0][0]] not in record.shape.types:
+        return Refusal(Reason.DEVICE_TYPE, {"device": devices[0]})
+    if books.limits:
+        refusal = _check_limit(books, record, count)
+        if refusal:
+            return refusal
+    if share is WHOLE:
+        for bay, mask in blocks:
+            if ledger.whole[bay] & mask != mask:
+                return _check_devices(books, record, devices, share)
+    else:
+        refusal = _check_devices(books, record, devices, share)
+        if refusal:
+            return refusal
+    if job.cpu_milli or job.host_memory_bytes:
+        return _check_host(books, record, devices)
+    return None
+
+
+def _check_cpu_only(books: Books, record: JobRecord, node: int) -> Refusal | None:
+    ledger, job = books.ledger, record.job
+    if job.gpus != 0 or not 0 <= node < ledger.layout.node_count:
+        return Refusal(Reason.MALFORMED, {"needs_gpus": job.gpus, "given_gpus": 0, "node": node})
+    if ledger.draining[node]:
+        return Refusal(Reason.DEVICE_UNAVAILABLE, {"node": node})
+    cpu_short = ledger.has_cpu[node] and job.cpu_milli > ledger.free_cpu[node]
+    host_short = ledger.has_host[node] and job.host_memory_bytes > ledger.free_host[node]
+    return Refusal(Reason.HOST, {"node": node}) if cpu_short or host_short else None
+
+
+def _check_gang(books: Books, record: JobRecord, devices: tuple[int, ...], blocks: int) -> Refusal | None:
+    layout, shape = books.ledger.layout, record.shape
+    kinds = {layout.device_type[d] for d in devices}
+    if not kinds <= set(shape.types):
+        return Refusal(Reason.DEVICE_TYPE, {"device": devices[0]})
+    if len(kinds) > 1 and not books.settings.mixed_types:
+        return Refusal(Reason.DEVICE_TYPE, {"mixed": sorted(layout.types[k].name for k in kinds)})
+    nodes = len(layout.nodes_of(devices))
+    if nodes > 1 and not shape.spans:
+        return Refusal(Reason.SPAN, {"nodes": nodes, "needs_gpus": len(devices)})
+    return None
+
+
+def _check_limit(books: Books, record: JobRecord, count: int) -> Refusal | None:
+    tenant = record.job.tenant
+    limit = books.limits.get(tenant)
+    if limit is None:
+        return None
+    used = books.used.get(tenant, 0)
+    if used + count <= limit:
+        return None
+    reason = Reason.TENANT_CAPACITY_ZERO if limit == 0 else Reason.TENANT_LIMIT
+    return Refusal(reason, {"tenant": tenant, "limit_gpus": limit, "used_gpus": used, "needs_gpus": count})
+
+
+def _check_devices(books: Books, record: JobRecord, devices: tuple[int, ...], share: Share) -> Refusal | None:
+    ledger, job_id = books.ledger, record.id
+    if share.mode != "exclusive" and record.job.sharing == "exclusive":
+        return Refusal(Reason.ISOLATION, {"sharing": "exclusive"})
+    for device in devices:
+        if not ledger.usable[device] or ledger.draining[ledger.layout.device_node[device]]:
+            return Refusal(Reason.DEVICE_UNAVAILABLE, {"device": device})
+        owner = ledger.reserved.get(device, job_id)
+        if owner != job_id:
+            return Refusal(Reason.RESERVED, {"device": device, "for": owner})
+        beside = tuple(j for j in ledger.residents[device] if j != job_id)
+        if share.mode == "exclusive":
+            if beside:
+                return Refusal(Reason.NO_CAPACITY, {"device": device, "residents": list(beside)})
+        else:
+            refusal = _check_beside(books, record, device, beside, share)
+            if refusal:
+                return refusal
+    return None
+
+
+def _check_beside(
+    books: Books, record: JobRecord, device: int, beside: tuple[int, ...], share: Share
+) -> Refusal | None:
+    ledger, job = books.ledger, record.job
+    capacity = ledger.layout.device_memory[device]
+    if capacity == 0:
+        return Refusal(Reason.MEMORY, {"device": device, "capacity_bytes": None})
+    if share.memory_bytes < job.memory_bytes or share.memory_bytes <= 0:
+        return Refusal(Reason.MEMORY, {"needs_bytes": job.memory_bytes, "share_bytes": share.memory_bytes})
+    if len(beside) >= books.settings.max_sharers:
+        return Refusal(Reason.SHARERS, {"device": device, "sharers": len(beside)})
+    for other_id in beside:
+        other = books.records[other_id]
+        other_share = ledger.share_on(other_id, device)
+        if other_share.mode != share.mode or not _may_share(job, other.job):
+            return Refusal(Reason.ISOLATION, {"device": device, "beside": other_id})
+    # A running job that is resized holds some of this already.
+    mine = ledger.held.get(record.id)
+    again = mine is not None and device in mine.devices and mine.share.mode == share.mode
+    free_milli = ledger.free_milli[device] + (mine.share.compute_milli if again and mine else 0)
+    if not 0 <= share.compute_milli <= free_milli:
+        return Refusal(
+            Reason.COMPUTE, {"device": device, "needs_milli": share.compute_milli, "free_milli": free_milli}
+        )
+    if share.mode == "time-sliced":
+        room = capacity
+    else:
+        room = ledger.free_memory[device] + (mine.share.memory_bytes if again and mine else 0)
+    if share.memory_bytes > room:
+        return Refusal(
+            Reason.MEMORY, {"device": device, "needs_bytes": share.memory_bytes, "free_bytes": room}
+        )
+    return None
+
+
+def _may_share(job: Job, other: Job) -> bool:
+    """Isolation tiers: both must agree to each other."""
+    for one, two in ((job, other), (other, job)):
+        if one.sharing == "exclusive":
+            return False
+        if one.sharing == "same-owner" and (one.tenant, one.user) != (two.tenant, two.user):
+            return False
+        if one.sharing == "trusted" and one.tenant != two.tenant:
+            return False
+    return True
+
+
+def _check_host(books: Books, record: JobRecord, devices: tuple[int, ...]) -> Refusal | None:
+    ledger, job = books.ledger, record.job
+    for node, cpu, host in ledger.host_parts(Placement(devices), job.cpu_milli, job.host_memory_bytes):
+        if ledger.has_cpu[node] and cpu > ledger.free_cpu[node]:
+            return Refusal(
+                Reason.HOST, {"node": node, "needs_cpu_milli": cpu, "free_cpu_milli": ledger.free_cpu[node]}
+            )
+        if ledger.has_host[node] and host > ledger.free_host[node]:
+            return Refusal(
+                Reason.HOST,
+                {"node": node, "needs_host_bytes": host, "free_host_bytes": ledger.free_host[node]},
+            )
+    return None
+
+
+def check_stop(books: Books, record: JobRecord | None, suspend: bool, now: float) -> Refusal | None:
+    """May this running job be taken off its devices now?"""
+    if record is None or record.status != Status.RUNNING:
+        return Refusal(Reason.NOT_RUNNING)
+    if suspend and not record.job.suspendable:
+        return Refusal(Reason.NOT_SUSPENDABLE)
+    return _check_quantum(books, record, now)
+
+
+def _check_quantum(books: Books, record: JobRecord, now: float) -> Refusal | None:
+    ran = now - record.started_s
+    if ran < books.settings.min_quantum_s:
+        return Refusal(Reason.MIN_QUANTUM, {"ran_s": ran, "min_quantum_s": books.settings.min_quantum_s})
+    return None
+
+
+def check_move(
+    books: Books, record: JobRecord | None, devices: tuple[int, ...], share: Share, now: float
+) -> Refusal | None:
+    """May this running job migrate to these devices? Old and new places must not overlap."""
+    if record is None or record.status != Status.RUNNING or record.place is None:
+        return Refusal(Reason.NOT_RUNNING)
+    if record.id in books.ledger.leaving:
+        return Refusal(Reason.MIN_QUANTUM, {"still_leaving": True})
+    if not record.job.suspendable:
+        return Refusal(Reason.NOT_SUSPENDABLE)
+    if set(devices) & set(record.place.devices):
+        return Refusal(Reason.MALFORMED, {"overlap": True})
+    return _check_quantum(books, record, now) or _as_if_pending(books, record, devices, share)
+
+
+def check_resize(
+    books: Books, record: JobRecord | None, devices: tuple[int, ...], share: Share, now: float
+) -> Refusal | None:
+    """May this running job's share or devices change in place?"""
+    if record is None or record.status != Status.RUNNING or record.place is None:
+        return Refusal(Reason.NOT_RUNNING)
+    if record.id in books.ledger.leaving:
+        return Refusal(Reason.MIN_QUANTUM, {"still_leaving": True})
+    if devices != record.place.devices:
+        refusal = _check_quantum(books, record, now)
+        if refusal:
+            return refusal
+    return _as_if_pending(books, record, devices, share)
+
+
+def _as_if_pending(books: Books, record: JobRecord, devices: tuple[int, ...], share: Share) -> Refusal | None:
+    """Check a running job's new place with its own holdings given back for the moment.
+
+    Tenant use and host needs are given back too, so only what is new counts.
+    """
+    ledger, job = books.ledger, record.job
+    status, tenant = record.status, job.tenant
+    held = ledger.held[record.id]
+    moving = not set(devices) & set(held.devices)
+    used = books.used.get(tenant, 0)
+    record.status = Status.PENDING
+    books.used[tenant] = used - len(held.devices)
+    if not moving:
+        ledger.vacate(record.id, job.cpu_milli, job.host_memory_bytes)
+    try:
+        return check_start(books, record, devices, share)
+    finally:
+        if not moving:
+            ledger.occupy(record.id, held, job.cpu_milli, job.host_memory_bytes)
+        record.status, books.used[tenant] = status, used
+
+
+def check_reserve(books: Books, record: JobRecord | None, devices: tuple[int, ...]) -> Refusal | None:
+    """May these devices be kept for this pending job?"""
+    if record is None or record.status:
+        return Refusal(Reason.NOT_PENDING)
+    if not devices:
+        return None
+    ledger = books.ledger
+    if ledger.layout.blocks(devices) is None or len(devices) < record.job.gpus:
+        return Refusal(Reason.MALFORMED, {"needs_gpus": record.job.gpus, "given_gpus": len(devices)})
+    for device in devices:
+        owner = ledger.reserved.get(device, record.id)
+        if owner != record.id:
+            return Refusal(Reason.RESERVED, {"device": device, "for": owner})
+        if not ledger.usable[device] or ledger.draining[ledger.layout.device_node[device]]:
+            return Refusal(Reason.DEVICE_UNAVAILABLE, {"device": device})
+        if ledger.layout.device_type[device] not in record.shape.types:
+            return Refusal(Reason.DEVICE_TYPE, {"device": device})
+    return None

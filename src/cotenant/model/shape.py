@@ -1,0 +1,232 @@
+"""What a job asks of the cluster, worked out once for all jobs that ask the same.
+
+Also the search for whole free devices, which most policies share, and the answer to
+"why not": never, not now, or only in pieces.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cotenant.model.jobs import Job
+from cotenant.model.layout import Layout
+from cotenant.model.ledger import Ledger, low_bits
+from cotenant.model.plan import Reason
+from cotenant.model.settings import Settings
+
+__all__ = ["Shape", "ShapeTable", "find_cpu_node", "find_whole", "why_not"]
+
+
+class Shape:
+    """A demand, and which parts of this cluster can ever meet it.
+
+    Attributes
+    ----------
+    number : int
+        Dense index among the shapes seen.
+    gpus, memory_bytes, compute_milli, cpu_milli, host_bytes : int
+    types : tuple of int
+        Device types that will do, in the order in which to try them.
+    single : bool
+        Some node has enough devices of one of these types.
+    spans : bool
+        The gang may lie on several nodes.
+    never : (Reason, facts) or None
+        Why it can never run here.
+    """
+
+    __slots__ = (
+        "compute_milli",
+        "cpu_milli",
+        "gpus",
+        "host_bytes",
+        "memory_bytes",
+        "never",
+        "number",
+        "single",
+        "spans",
+        "types",
+    )
+
+    def __init__(self, number: int, job: Job, layout: Layout, settings: Settings) -> None:
+        self.number = number
+        self.gpus = job.gpus
+        self.memory_bytes = job.memory_bytes
+        self.compute_milli = job.compute_milli
+        self.cpu_milli = job.cpu_milli
+        self.host_bytes = job.host_memory_bytes
+        self.types = _usable_types(job, layout, settings)
+        widest = max((max(layout.bay_size[b] for b in layout.type_bays[k]) for k in self.types), default=0)
+        self.single = job.gpus <= widest
+        self.spans = settings.gang_span == "any" or (
+            settings.gang_span == "larger-than-node" and not self.single
+        )
+        self.never = self._never(job, layout, widest)
+
+    def _never(self, job: Job, layout: Layout, widest: int) -> tuple[Reason, dict[str, Any]] | None:
+        if job.gpus == 0:
+            return self._never_cpu(job, layout)
+        if not self.types:
+            return _no_type(job, layout)
+        counts = {k: sum(layout.bay_size[b] for b in layout.type_bays[k]) for k in self.types}
+        if job.gpus > max(counts.values()):
+            return Reason.NEVER_FITS, {"needs_gpus": job.gpus, "cluster_gpus": max(counts.values())}
+        if not self.single and not self.spans:
+            return Reason.SPAN, {"needs_gpus": job.gpus, "largest_node_gpus": widest}
+        return None
+
+    @staticmethod
+    def _never_cpu(job: Job, layout: Layout) -> tuple[Reason, dict[str, Any]] | None:
+        nodes = layout.cluster.nodes
+        if any(_host_could(node.cpu_milli, job.cpu_milli) for node in nodes):
+            return None
+        most = max((node.cpu_milli for node in nodes), default=0)
+        return Reason.NEVER_FITS, {"needs_cpu_milli": job.cpu_milli, "largest_node_cpu_milli": most}
+
+
+def _host_could(capacity: int, need: int) -> bool:
+    return capacity == 0 or need <= capacity
+
+
+def _no_type(job: Job, layout: Layout) -> tuple[Reason, dict[str, Any]]:
+    named = [t for t in job.device_types if t in layout.type_id]
+    if job.device_types and not named:
+        known = [t.name for t in layout.types]
+        return Reason.DEVICE_TYPE, {"needs_types": list(job.device_types), "cluster_types": known}
+    sizes = [t.memory_bytes for t in layout.types if not named or t.name in named]
+    return Reason.NEVER_FITS, {"needs_bytes": job.memory_bytes, "largest_device_bytes": max(sizes, default=0)}
+
+
+def _usable_types(job: Job, layout: Layout, settings: Settings) -> tuple[int, ...]:
+    fitting = [
+        i
+        for i, kind in enumerate(layout.types)
+        if layout.type_bays[i]
+        and (not job.device_types or kind.name in job.device_types)
+        and (kind.memory_bytes == 0 or job.memory_bytes <= kind.memory_bytes)
+    ]
+    if settings.type_order == "fastest":
+        fitting.sort(key=lambda i: -layout.types[i].speed)
+    elif settings.type_order == "slowest":
+        fitting.sort(key=lambda i: layout.types[i].speed)
+    elif settings.type_order == "largest-memory":
+        fitting.sort(key=lambda i: -layout.types[i].memory_bytes)
+    return tuple(fitting)
+
+
+class ShapeTable:
+    """Shapes by demand, made on first sight."""
+
+    def __init__(self, layout: Layout, settings: Settings) -> None:
+        self._layout, self._settings = layout, settings
+        self._plain: dict[int, Shape] = {}
+        self._full: dict[tuple[Any, ...], Shape] = {}
+
+    def of(self, job: Job) -> Shape:
+        """The shape of a job."""
+        if not (
+            job.memory_bytes or job.cpu_milli or job.host_memory_bytes or job.device_types
+        ) and job.compute_milli in (0, 1000):
+            shape = self._plain.get(job.gpus)
+            if shape is None:
+                shape = self._plain[job.gpus] = self._make(job)
+            return shape
+        key = (
+            job.gpus,
+            job.memory_bytes,
+            job.compute_milli,
+            job.device_types,
+            job.cpu_milli,
+            job.host_memory_bytes,
+        )
+        shape = self._full.get(key)
+        if shape is None:
+            shape = self._full[key] = self._make(job)
+        return shape
+
+    def _make(self, job: Job) -> Shape:
+        return Shape(len(self._plain) + len(self._full), job, self._layout, self._settings)
+
+
+def find_whole(ledger: Ledger, shape: Shape) -> tuple[int, ...] | None:
+    """Whole free devices for a shape, or None.
+
+    One node where possible: the one with fewest free devices that suffice, lowest number
+    first, on the first device type that has room. Otherwise, if the gang may span, the
+    fewest nodes: roomiest first, the remainder in the tightest.
+    """
+    gpus = shape.gpus
+    if shape.single:
+        for kind in shape.types:
+            if shape.cpu_milli or shape.host_bytes:
+                for bay in ledger.bays_by_room(kind, gpus):
+                    if _host_fits(ledger, shape, bay, gpus):
+                        return ledger.layout.devices(bay, low_bits(ledger.whole[bay], gpus))
+                continue
+            bay = ledger.tightest_bay(kind, gpus)
+            if bay >= 0:
+                return ledger.layout.devices(bay, low_bits(ledger.whole[bay], gpus))
+    if shape.spans:
+        for kind in shape.types:
+            if ledger.free_count[kind] >= gpus:
+                found = _span(ledger, shape, kind)
+                if found is not None:
+                    return found
+    return None
+
+
+def _span(ledger: Ledger, shape: Shape, kind: int) -> tuple[int, ...] | None:
+    left, devices = shape.gpus, []
+    needs_host = bool(shape.cpu_milli or shape.host_bytes)
+    for roomiest in ledger.bays_by_most_room(kind):
+        bay, take = roomiest, min(ledger.whole[roomiest].bit_count(), left)
+        if needs_host and not _host_fits(ledger, shape, bay, take):
+            continue
+        if take == left and not needs_host:
+            taken = {ledger.layout.device_bay[d] for d in devices}
+            bay = next(b for b in ledger.bays_by_room(kind, left) if b not in taken)
+        devices.extend(ledger.layout.devices(bay, low_bits(ledger.whole[bay], take)))
+        left -= take
+        if not left:
+            return tuple(sorted(devices))
+    return None
+
+
+def _host_fits(ledger: Ledger, shape: Shape, bay: int, gpus: int) -> bool:
+    node = ledger.layout.bay_node[bay]
+    cpu = -(-shape.cpu_milli * gpus // shape.gpus)
+    host = -(-shape.host_bytes * gpus // shape.gpus)
+    return (not ledger.has_cpu[node] or cpu <= ledger.free_cpu[node]) and (
+        not ledger.has_host[node] or host <= ledger.free_host[node]
+    )
+
+
+def find_cpu_node(ledger: Ledger, shape: Shape) -> int:
+    """The node with least free CPU that suffices for a CPU-only job; -1 if none.
+
+    Walks the nodes: CPU-only jobs are few where GPUs are the scarce thing.
+    """
+    best, least = -1, 0
+    for node in range(ledger.layout.node_count):
+        if ledger.draining[node] or (ledger.has_host[node] and shape.host_bytes > ledger.free_host[node]):
+            continue
+        free = ledger.free_cpu[node] if ledger.has_cpu[node] else 1 << 62
+        if free >= shape.cpu_milli and (best < 0 or free < least):
+            best, least = node, free
+    return best
+
+
+def why_not(ledger: Ledger, shape: Shape) -> tuple[Reason, dict[str, Any]]:
+    """Why no whole free devices are found for a shape, with the numbers."""
+    if shape.never:
+        return shape.never
+    if shape.gpus == 0:
+        return Reason.HOST, {"needs_cpu_milli": shape.cpu_milli}
+    free = max(ledger.free_count[k] for k in shape.types)
+    block = max(ledger.largest_block(k) for k in shape.types)
+    facts = {"needs_gpus": shape.gpus, "free_gpus": free, "largest_block_gpus": block}
+    if free < shape.gpus:
+        return Reason.NO_CAPACITY, facts
+    if block < shape.gpus and not shape.spans:
+        return Reason.FRAGMENTED, facts
+    return Reason.HOST, facts | {"needs_cpu_milli": shape.cpu_milli, "needs_host_bytes": shape.host_bytes}
