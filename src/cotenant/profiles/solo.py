@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Campaign", "solo_ratio"]
+from cotenant.model.cluster import Cluster
+from cotenant.profiles.catalogue import REFERENCE_TYPE, canonical_type, measured_as, relative_speed
+from cotenant.profiles.kinds import canonical_model
+
+__all__ = ["Campaign", "SoloSpeeds", "solo_ratio"]
 
 Campaign = Literal["gavel-2019-08", "gavel-2020"]
 
-_COLUMN = {"K80": 0, "P100": 1, "V100": 2, "V100-32GB": 2}
+_COLUMN = {"K80": 0, "P100": 1, "V100": 2}
 
 # kind: (K80, P100, V100) of gavel-2019-08, the same of gavel-2020
 _STEPS_PER_S: dict[str, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
@@ -70,3 +74,43 @@ def solo_ratio(kind: str, device_type: str, reference: str, campaign: Campaign) 
         return None
     speeds = rows[campaign == "gavel-2020"]
     return speeds[column] / speeds[base]
+
+
+class SoloSpeeds:
+    """Speed of a job alone on a device type, relative to the type its work is measured on.
+
+    That reference is the first type of the cluster whose declared speed is 1.0, or a V100 if
+    there is none: durations of a cluster with one type of speed 1.0 are durations there.
+    Measured ratios go before declared speeds, declared speeds before the catalogue.
+
+    Parameters
+    ----------
+    cluster : Cluster or None
+    campaign : {"gavel-2019-08", "gavel-2020"}
+    """
+
+    def __init__(self, cluster: Cluster | None, campaign: Campaign) -> None:
+        types = cluster.types if cluster is not None else ()
+        self.campaign = campaign
+        self.declared = {t.name: t.speed for t in types}
+        self.reference = next((t.name for t in types if t.speed == 1.0), REFERENCE_TYPE)
+        self._memo: dict[tuple[str, str], float] = {}
+
+    def __call__(self, model: str, device_type: str) -> float:
+        """Relative speed; positive."""
+        key = (model, device_type)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._speed(model, device_type)
+        return found
+
+    def _speed(self, model: str, device_type: str) -> float:
+        if device_type == self.reference:
+            return 1.0
+        # A stand-in says nothing of a type's speed, so only types of the catalogue are looked up.
+        if canonical_type(device_type) and canonical_type(self.reference):
+            here, there = measured_as(device_type), measured_as(self.reference)
+            ratio = solo_ratio(canonical_model(model), here, there, self.campaign)
+            if ratio is not None and here != there:
+                return ratio
+        return self.declared.get(device_type) or relative_speed(device_type)

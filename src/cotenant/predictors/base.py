@@ -1,0 +1,122 @@
+"""What the forecasts of speeds share: memory of answers, batches, intervals.
+
+A forecast class that wants a name of its own in the registry (entry-point group
+``cotenant.predictors``) has a class method ``from_setup(setup)`` taking a ``SpeedSetup``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from cotenant.model.cluster import Cluster
+from cotenant.model.ports import Interval, Truth
+from cotenant.profiles.compose import Composer, Query
+from cotenant.profiles.physics import MIN_SPEED
+from cotenant.profiles.solo import SoloSpeeds
+from cotenant.profiles.table import CoRunTable
+
+__all__ = ["ALONE", "PairForecast", "SpeedSetup"]
+
+ALONE = Interval(1.0, 1.0, 1.0)
+"""A job alone runs at its speed alone, by definition."""
+
+_LARGER_SETS = 1.5
+
+
+class SpeedSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a forecast may be built from.
+
+    Parameters
+    ----------
+    seed : int
+    fit : CoRunTable or None
+        Measurements for fitting, disjoint from the truth's.
+    cluster : Cluster or None
+    truth : Truth
+        Only for a forecast that is labelled an oracle.
+    """
+
+    seed: int
+    truth: Truth
+    fit: CoRunTable | None = None
+    cluster: Cluster | None = None
+
+
+class PairForecast:
+    """A forecast that composes sets from pairs (``profiles.compose``) and knows how sure it is.
+
+    Subclasses set ``_composer`` and ``_solo`` and answer ``_half_width``.
+    """
+
+    _composer: Composer
+    _solo: SoloSpeeds
+
+    def __init__(self) -> None:
+        self._memo: dict[Query, Interval] = {}
+
+    @property
+    def version(self) -> int:
+        """Changes when predictions change; these learn nothing while they run."""
+        return 1
+
+    def solo_speed(self, model: str, device_type: str) -> float:
+        """Predicted speed alone on this type, relative to the reference device."""
+        return self._solo(model, device_type)
+
+    def co_speed(self, model: str, beside: tuple[str, ...], device_type: str) -> Interval:
+        """Predicted speed beside these jobs, divided by speed alone.
+
+        Parameters
+        ----------
+        model : str
+        beside : tuple of str
+            Models of the other jobs on the device, in any order.
+        device_type : str
+
+        Returns
+        -------
+        Interval
+            In [0.02, 1]; 90% intervals.
+        """
+        key = (model, beside, device_type)
+        found = self._memo.get(key)
+        if found is None:
+            found = self.co_speeds((key,))[0]
+        return found
+
+    def co_speeds(self, queries: Sequence[Query]) -> list[Interval]:
+        """``co_speed`` for many sets at once: (model, beside, device type) each."""
+        memo = self._memo
+        found = [memo.get(query) for query in queries]
+        missing = [query for query, known in zip(queries, found, strict=True) if known is None]
+        if missing:
+            fresh = list(dict.fromkeys(missing))
+            memo.update(zip(fresh, self._computed(fresh), strict=True))
+        return [known or memo[query] for query, known in zip(queries, found, strict=True)]
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON for the log."""
+        raise NotImplementedError
+
+    def _half_width(self, device_type: str, level: int) -> float:
+        raise NotImplementedError
+
+    def _computed(self, queries: list[Query]) -> list[Interval]:
+        means, levels = self._composer.speeds(queries)
+        widths: dict[tuple[str, int], float] = {}
+        half = np.empty(len(queries))
+        for i, (query, level) in enumerate(zip(queries, levels.tolist(), strict=True)):
+            key = (query[2], level)
+            width = widths.get(key)
+            if width is None:
+                width = widths[key] = self._half_width(*key)
+            # Composition was never measured, so its error is only guessed at.
+            half[i] = width if len(query[1]) < 2 else width * _LARGER_SETS
+        low = np.maximum(means - half, MIN_SPEED).tolist()
+        high = np.minimum(means + half, 1.0).tolist()
+        drawn = map(Interval, means.tolist(), low, high)
+        return [found if query[1] else ALONE for query, found in zip(queries, drawn, strict=True)]

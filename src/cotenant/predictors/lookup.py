@@ -1,0 +1,117 @@
+"""Forecast from measured pairs: what was measured, else what the measurements suggest.
+
+A pair in the fitting half is answered by its measurement; another by ``PairFit`` on that half
+(sensitivity of the job and aggressiveness of its neighbour, over the contention model).
+
+Intervals are cross-conformal (Vovk 2015, "Cross-conformal predictors", Annals of Mathematics
+and Artificial Intelligence 74): pairs are dealt into five folds, each fold is predicted by a fit
+on the others, and the 90% quantile of the absolute errors, device type by device type where
+there are at least 30 of them, is the half width. Directly measured pairs keep that width: to
+measure a pair again in another campaign gives differences of that order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from cotenant.errors import ConfigError
+from cotenant.model.cluster import Cluster
+from cotenant.predictors.base import PairForecast, SpeedSetup
+from cotenant.profiles.catalogue import measured_as
+from cotenant.profiles.compose import Composer
+from cotenant.profiles.draws import uniform
+from cotenant.profiles.kinds import canonical_model
+from cotenant.profiles.pairfit import ANALYTIC, FITTED, MEASURED, PairFit, fitted_speed
+from cotenant.profiles.solo import SoloSpeeds
+from cotenant.profiles.table import CoRunTable, Side
+
+__all__ = ["LookupForecast"]
+
+_FOLDS = 5
+_ENOUGH = 30
+_COVERAGE = 0.9
+_WIDER = {ANALYTIC: 1.5}
+
+
+class LookupForecast(PairForecast):
+    """Speeds from the fitting half of a table of measured pairs.
+
+    Parameters
+    ----------
+    table : CoRunTable
+        The fitting half; the truth must hold another.
+    seed : int
+        Deals pairs into folds.
+    cluster : Cluster, optional
+    """
+
+    def __init__(self, table: CoRunTable, *, seed: int = 0, cluster: Cluster | None = None) -> None:
+        super().__init__()
+        self._table, self._seed = table, seed
+        sides = list(table.sides())
+        self._fit = PairFit(sides, seed=seed)
+        self._widths, self._pooled = _quantiles(sides, seed)
+        self._solo = SoloSpeeds(cluster, "gavel-2019-08")
+        self._composer = Composer(self._pair, self._fit.usage, self._fit.contention)
+
+    @classmethod
+    def from_setup(cls, setup: SpeedSetup) -> LookupForecast:
+        """Build from what may be known.
+
+        Raises
+        ------
+        ConfigError
+            If there are no measurements to look up.
+        """
+        if setup.fit is None:
+            raise ConfigError(
+                'forecast "lookup" needs a table of measured pairs (--profiles); without one use "contention"'
+            )
+        return cls(setup.fit, seed=setup.seed, cluster=setup.cluster)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON for the log."""
+        return {
+            "kind": "lookup",
+            "oracle": False,
+            "seed": self._seed,
+            "table": self._table.describe(),
+            "half_widths": {name: round(q, 4) for name, q in sorted(self._widths.items())},
+            "half_width_elsewhere": round(self._pooled, 4),
+            "coverage": _COVERAGE,
+            "solo_speeds": self._solo.campaign,
+        }
+
+    def _pair(self, model: str, other: str, device_type: str) -> tuple[float, int]:
+        speed = self._table.lookup(canonical_model(model), canonical_model(other), measured_as(device_type))
+        if speed is not None:
+            return 1.0 / speed - 1.0, MEASURED
+        return self._fit.pair(model, other, device_type)
+
+    def _half_width(self, device_type: str, level: int) -> float:
+        if level > ANALYTIC:
+            return 1.0
+        base = self._widths.get(measured_as(device_type), self._pooled)
+        return min(base * _WIDER.get(level, 1.0), 1.0)
+
+
+def _quantiles(sides: Sequence[Side], seed: int) -> tuple[dict[str, float], float]:
+    """Half widths by device type, and over all."""
+    folds = [int(_FOLDS * uniform(seed, "fold", *sorted((s.model, s.other)))) for s in sides]
+    errors: dict[str, list[float]] = {}
+    for fold in range(_FOLDS):
+        fit = PairFit((s for s, f in zip(sides, folds, strict=True) if f != fold), seed=seed)
+        for side, its in zip(sides, folds, strict=True):
+            if its == fold and fit.pair(side.model, side.other, side.device_type)[1] <= FITTED:
+                name = measured_as(side.device_type)
+                errors.setdefault(name, []).append(abs(fitted_speed(fit, side) - side.speed))
+    pooled = _quantile([e for found in errors.values() for e in found])
+    return {name: _quantile(found) for name, found in errors.items() if len(found) >= _ENOUGH}, pooled
+
+
+def _quantile(errors: list[float]) -> float:
+    rank = math.ceil((len(errors) + 1) * _COVERAGE)
+    # With too few errors no finite width keeps the promise.
+    return sorted(errors)[rank - 1] if rank <= len(errors) else 1.0
