@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ from cotenant.model.workload import JOB_SCHEMA, Workload
 from cotenant.traces.options import ReadOptions
 from cotenant.traces.table import Rows
 
-__all__ = ["clock_text", "finish", "interval_rules", "oversubscription", "peak_demand"]
+__all__ = ["clock_text", "finish", "interval_rules"]
 
 _SPAN_FACTOR = 1000.0
 _NEVER_SECONDS = 1e11  # as seconds since 1970 this is the year 5138; as milliseconds, 1973
@@ -47,6 +47,7 @@ def finish(
     zero: Literal["first", "trace"] = "first",
     clock: Literal["epoch", "local", "trace"] = "epoch",
     cluster: Cluster | None = None,
+    folded: int = 0,
 ) -> Workload:
     """Apply window and CPU options, shift the clock, check the span and balance the report.
 
@@ -59,11 +60,13 @@ def finish(
         Time 0 is the first submission, or the trace's own.
     clock : {"epoch", "local", "trace"}
         What ``submit_s`` counts from: 1970 UTC, 1970 on the file's own clock, or the trace's own origin.
+    folded : int
+        Rows of the file that were summed up in others (telemetry), kept all the same.
 
     Returns
     -------
     Workload
-        ``len(workload) == report.rows_kept - sum(not_simulated)``.
+        ``len(workload) == report.rows_kept - sum(not_simulated) - folded``.
     """
     report = rows.report
     columns = ["name", "submit_s", "duration_s", *(c for c in keep if c in JOB_SCHEMA)]
@@ -79,7 +82,7 @@ def finish(
         _shift(rows, columns, clock)
     rows.flag(pl.col("duration_s") == 0, "no running time at all (0 s), kept")
     frame = rows.frame.select(columns)
-    report.rows_kept = frame.height + sum(f.rows for f in report.not_simulated)
+    report.rows_kept = frame.height + sum(f.rows for f in report.not_simulated) + folded
     report.check()
     return Workload(
         frame,
@@ -143,35 +146,3 @@ def _check_span(rows: Rows) -> None:
             pl.lit(True),
             "submission times span 1,000x longer than the running times suggest: milliseconds?",
         )
-
-
-def peak_demand(start_s: Any, end_s: Any, amount: Any) -> float:
-    """Largest sum of ``amount`` over intervals ``[start, end)``.
-
-    >>> peak_demand([0, 5, 10], [10, 15, 20], [1, 2, 4])
-    6.0
-    """
-    start, end = np.asarray(start_s, float), np.asarray(end_s, float)
-    size = np.asarray(amount, float)
-    if not size.size:
-        return 0.0
-    when = np.concatenate([start, end])
-    change = np.concatenate([size, -size])
-    order = np.lexsort((change, when))  # at one instant, ends come first
-    return max(0.0, float(np.cumsum(change[order]).max()))
-
-
-def oversubscription(demand: Mapping[str, float], capacity: Mapping[str, float], unit: str) -> dict[str, Any]:
-    """Peak demand against capacity for each type, for ``DataReport.oversubscription``.
-
-    ``percent`` is null where there is no capacity.
-    """
-    return {
-        kind: {
-            "peak": round(demand.get(kind, 0.0), 3),
-            "capacity": round(capacity.get(kind, 0.0), 3),
-            "unit": unit,
-            "percent": round(100 * demand.get(kind, 0.0) / capacity[kind], 1) if capacity.get(kind) else None,
-        }
-        for kind in sorted({*demand, *capacity})
-    }

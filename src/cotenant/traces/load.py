@@ -9,7 +9,7 @@ from cotenant import registry
 from cotenant.errors import ConfigError, TraceError
 from cotenant.model.ports import TraceReader
 from cotenant.model.workload import Workload
-from cotenant.traces.files import check_file, read_head
+from cotenant.traces.files import check_file, first_lines, read_head
 
 __all__ = ["read_trace", "recognise"]
 
@@ -74,6 +74,7 @@ def recognise(path: str | Path) -> str:
     if best < _SURE_ENOUGH:
         if place.is_dir():
             check_file(place)
+        _refuse_without_arrivals(place, head)
         start = head[:80].decode("utf-8", errors="replace")
         more = f" (not available here: {', '.join(broken)})" if broken else ""
         raise TraceError(
@@ -87,6 +88,21 @@ def recognise(path: str | Path) -> str:
             f"could be any of {', '.join(top)}; name one: format={top[0]!r} (--format {top[0]})", path=path
         )
     return top[0]
+
+
+def _refuse_without_arrivals(path: Path, head: bytes) -> None:
+    """Say so where a table has running times but no moment of submission (alibaba/clusterdata 257)."""
+    lines = first_lines(head, 1)
+    cells = [cell.strip().lower() for cell in lines[0].split(",")] if lines else []
+    lengths = [c for c in cells if "duration" in c or "runtime" in c]
+    moments = [c for c in cells if any(word in c for word in ("submit", "arriv", "creat", "start", "time_"))]
+    if lengths and not moments:
+        raise TraceError(
+            f"has running times ({lengths[0]}) but no submission time, so arrivals cannot be replayed. "
+            "Draw arrivals instead: describe the distributions in a file for format=synthetic",
+            path=path,
+            line=1,
+        )
 
 
 def _reader(name: str) -> TraceReader:

@@ -16,8 +16,9 @@ from cotenant.model.cluster import Cluster
 from cotenant.model.quantities import MIB
 from cotenant.model.workload import Workload
 from cotenant.traces.base import DataReport
+from cotenant.traces.capacity import capacity_check, oversubscription
 from cotenant.traces.files import first_lines
-from cotenant.traces.finish import finish, interval_rules, oversubscription, peak_demand
+from cotenant.traces.finish import finish, interval_rules
 from cotenant.traces.nodelists import read_node_list
 from cotenant.traces.options import take_options
 from cotenant.traces.others import Others, is_other, refuse_other
@@ -80,11 +81,18 @@ class OpenB2023Reader:
         rows.unique_names("name", (*_NEEDED[1:], *_OPTIONAL))
         _resources(rows)
         _specs(rows, cluster)
+        if cluster is not None:
+            devices = float((rows.frame["gpus"] * rows.frame["compute_milli"]).sum()) / 1000
+            report.oversubscription = oversubscription(
+                {"all devices, if no pod left": devices},
+                {"all devices, if no pod left": cluster.gpu_count},
+                "devices",
+            )
         _life(rows)
         _class_and_memory(rows, cluster, str(own["memory"]))
         report.time_zone = "none: seconds from the trace's start"
         if cluster is not None:
-            report.oversubscription = _oversubscription(rows, cluster)
+            report.oversubscription |= capacity_check(rows.frame, cluster)
         keep = (
             *("gpus", "compute_milli", "memory_bytes", "cpu_milli", "host_memory_bytes"),
             *("device_types", "job_class", "leave_s", "outcome"),
@@ -135,6 +143,11 @@ def _specs(rows: Rows, cluster: Cluster | None) -> None:
     clean = parts.list.eval(pl.element().filter(pl.element() != "")).list.unique(maintain_order=True)
     empty_part = (text != "") & parts.list.contains("")
     rows.repair(empty_part, "gpu_spec with an empty part (extra separator), ignored", show=text)
+    rows.flag(
+        (parts.list.len() > clean.list.len()) & ~empty_part,
+        "gpu_spec names a model more than once",
+        show=text,
+    )
     rows.add(device_types=pl.when(text == "").then(pl.lit([], dtype=pl.List(pl.String))).otherwise(clean))
     if cluster is None:
         return
@@ -197,26 +210,3 @@ def _class_and_memory(rows: Rows, cluster: Cluster | None, memory: str) -> None:
             "Device memory is not in the trace: a pod with part of a device is taken to need the same part of "
             f"{size // MIB:,} MiB, the smallest known device memory of the cluster."
         )
-
-
-def _oversubscription(rows: Rows, cluster: Cluster) -> dict[str, Any]:
-    """Peak demand, from creation to deletion, against capacity: all devices, each type that pods
-    insist on (one type only), cores and host memory."""
-    frame = rows.frame.with_columns(devices=pl.col("gpus") * pl.col("compute_milli") / 1000)
-    start, end = frame["submit_s"], frame["end_s"]
-    kinds = {t.name: 0.0 for t in cluster.types}
-    for node in cluster.nodes:
-        for kind, count in node.gpus:
-            kinds[kind] += count
-    demand = {"all devices": peak_demand(start, end, frame["devices"])}
-    only = frame.filter(pl.col("device_types").list.len() == 1)
-    for (kind,), part in only.group_by(pl.col("device_types").list.first(), maintain_order=True):
-        demand[f"{kind} only"] = peak_demand(part["submit_s"], part["end_s"], part["devices"])
-    capacity = {"all devices": float(cluster.gpu_count)}
-    capacity |= {f"{kind} only": size for kind, size in kinds.items() if f"{kind} only" in demand}
-    found = oversubscription(demand, capacity, "devices")
-    cores = {"cores": peak_demand(start, end, frame["cpu_milli"]) / 1000}
-    found |= oversubscription(cores, {"cores": sum(n.cpu_milli for n in cluster.nodes) / 1000}, "cores")
-    gib = {"host memory": peak_demand(start, end, frame["host_memory_bytes"]) / 2**30}
-    total = sum(n.host_memory_bytes for n in cluster.nodes) / 2**30
-    return found | oversubscription(gib, {"host memory": total}, "GiB")

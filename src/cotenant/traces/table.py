@@ -300,6 +300,10 @@ def read_rows(
     for line, row in zip(wrong[LINE], wrong["cells"], strict=True):
         report.drop(f"not {len(columns)} fields", line, f"{len(row)} fields: {separator.join(row)}")
     body = body.filter(pl.col("cells").list.len() == len(columns))
+    if wrong.height and not body.height:
+        raise TraceError(
+            f"no row has {len(columns)} fields; is it another format?", path=path, line=wrong[LINE][0]
+        )
     wanted = [*needed, *(c for c in optional if c in columns)]
     made = [pl.col("cells").list.get(columns.index(c), null_on_oob=True).alias(c) for c in wanted]
     absent = [pl.lit("").alias(c) for c in optional if c not in columns]
