@@ -21,8 +21,6 @@ from cotenant.profiles.solo import SoloSpeeds
 
 __all__ = ["ContentionForecast"]
 
-_TYPICAL = "Transformer/b64"
-
 
 class ContentionForecast(PairForecast):
     """Speeds from solo utilisations.
@@ -92,10 +90,8 @@ class ContentionForecast(PairForecast):
 
     def _measured(self, model: str) -> Usage:
         name = canonical_model(model)
-        # Of a model in no catalogue only the world knows the shares; here it is a typical one.
-        known = name if find_kind(name) is not None else _TYPICAL
         shares = []
-        for what, share in zip(("compute", "bandwidth", "host"), usage_of(known, self._seed), strict=True):
+        for what, share in zip(("compute", "bandwidth", "host"), usage_of(name), strict=True):
             factor = math.exp(self._error * normal(self._seed, "profile", name, what))
             shares.append(min(share * factor, 1.0))
         return shares[0], shares[1], shares[2]

@@ -51,7 +51,7 @@ class LookupForecast(PairForecast):
         super().__init__()
         self._table, self._seed = table, seed
         sides = list(table.sides())
-        self._fit = PairFit(sides, seed=seed)
+        self._fit = PairFit(sides)
         self._widths, self._pooled = _quantiles(sides, seed)
         self._solo = SoloSpeeds(cluster, "gavel-2019-08")
         self._composer = Composer(self._pair, self._fit.usage, self._fit.contention)
@@ -102,7 +102,7 @@ def _quantiles(sides: Sequence[Side], seed: int) -> tuple[dict[str, float], floa
     folds = [int(_FOLDS * uniform(seed, "fold", *sorted((s.model, s.other)))) for s in sides]
     errors: dict[str, list[float]] = {}
     for fold in range(_FOLDS):
-        fit = PairFit((s for s, f in zip(sides, folds, strict=True) if f != fold), seed=seed)
+        fit = PairFit((s for s, f in zip(sides, folds, strict=True) if f != fold))
         for side, its in zip(sides, folds, strict=True):
             if its == fold and fit.pair(side.model, side.other, side.device_type)[1] <= FITTED:
                 name = measured_as(side.device_type)

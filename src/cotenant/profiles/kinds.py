@@ -31,6 +31,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from cotenant.errors import ConfigError, UnknownNameError
 from cotenant.model.quantities import MIB
@@ -184,17 +185,18 @@ def find_kind(name: str) -> Kind | None:
     return KINDS[min(_BASES[base], key=lambda row: (abs(math.log(row[0]) - wanted), row[0]))[1]]
 
 
-def usage_of(name: str, seed: int) -> tuple[float, float, float]:
+def usage_of(name: str, seed: int | None = None) -> tuple[float, float, float]:
     """Compute, bandwidth and host shares of any model on a V100.
 
-    A model that is in no catalogue gets those of a typical one, scaled by up to about a
-    factor of two; which factor belongs to its name and the seed.
+    A model that is in no catalogue gets those of a typical one; with a seed, scaled by up to a
+    factor of two either way, which belongs to its name and the seed. The simulated world asks
+    with its seed, forecasts without.
     """
     kind = find_kind(name)
     if kind is not None:
         return kind.sm, kind.bandwidth, kind.host
     typical = KINDS[_TYPICAL]
-    scale = 2.0 ** (2.0 * uniform(seed, "unknown model", name) - 1.0)
+    scale = 1.0 if seed is None else 2.0 ** (2.0 * uniform(seed, "unknown model", name) - 1.0)
     return min(typical.sm * scale, 1.0), min(typical.bandwidth * scale, 1.0), typical.host
 
 
@@ -276,7 +278,9 @@ def _weights(mix: str | Mapping[str, float]) -> Mapping[str, float]:
     return mix
 
 
-def _pool(weights: Mapping[str, float], gang: bool, device_memory: int, label: str):  # type: ignore[no-untyped-def]
+def _pool(
+    weights: Mapping[str, float], gang: bool, device_memory: int, label: str
+) -> tuple[NDArray[np.object_], NDArray[np.float64]]:
     fits = [
         name
         for name in sorted(weights)

@@ -44,8 +44,8 @@ class PairFit:
     sides : iterable of Side
         Measured speeds; may be empty.
     contention : Contention
-    seed : int
-        For models that are in no catalogue.
+    seed : int, optional
+        Of the shares of models that are in no catalogue; without one they are typical.
     ridge : float
         How strongly effects are shrunk, in units of observations.
     """
@@ -55,7 +55,7 @@ class PairFit:
         sides: Iterable[Side],
         *,
         contention: Contention | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         ridge: float = _RIDGE,
     ) -> None:
         self.contention = contention or Contention()
@@ -120,7 +120,7 @@ def _solve(
         design[i, row] = 1.0
     mean = float(gap.mean())
     normal = design.T @ design + ridge * np.eye(n_columns)
-    values: NDArray[np.float64] = np.linalg.solve(normal, design.T @ (gap - mean))
+    values = np.asarray(np.linalg.solve(normal, design.T @ (gap - mean)), dtype=np.float64)
     return mean, values
 
 
