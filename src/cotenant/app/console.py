@@ -1,0 +1,84 @@
+"""What people see: tables and lines on a terminal, and one JSON object for programs.
+
+Data goes to standard output, everything else to standard error. Colour only on a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["error", "note", "plain_json", "print_json", "print_table", "say", "stderr", "stdout"]
+
+_WIDE = 240
+
+
+def stdout() -> Console:
+    """A console for data; as wide as needed where it is no terminal, so that nothing is cut."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=_WIDE)
+
+
+def stderr() -> Console:
+    """A console for progress and remarks."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """Print a line of data."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """Print a remark on standard error."""
+    sys.stderr.write(text + "\n")
+
+
+def error(text: str) -> None:
+    """Print what went wrong, in one place and one form."""
+    sys.stderr.write(f"error: {text}\n")
+
+
+def plain_json(value: Any) -> Any:
+    """Make a value printable as JSON: numbers that are not numbers become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(item) for item in value]
+    return value
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on standard output, and nothing beside it."""
+    sys.stdout.write(json.dumps(plain_json(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", right: Iterable[str] = ()
+) -> None:
+    """Print a table; columns named in ``right`` are set flush right."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table: Table = Table(
+        title=title or None, box=None, pad_edge=False, title_justify="left", header_style="bold"
+    )
+    flush = set(right)
+    for column in columns:
+        table.add_column(column, justify="right" if column in flush else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    stdout().print(table)

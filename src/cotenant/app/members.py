@@ -1,0 +1,95 @@
+"""Commands that list what is registered: policies and trace formats."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import typer
+
+from cotenant.app.console import print_json, print_table
+
+__all__ = ["add_to"]
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command(rich_help_panel="What there is")(policies)
+    app.command(rich_help_panel="What there is")(traces)
+
+
+def policies(
+    name: Annotated[
+        str | None, typer.Argument(help="One policy: registered name or mine.py:MyPolicy.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List policies, or show one with its parameters."""
+    from cotenant import registry
+
+    chosen = [name] if name else registry.names("policy")
+    found = [_describe(one) for one in chosen]
+    if as_json:
+        print_json({"policies": found})
+    elif name:
+        _print_one(found[0])
+    else:
+        rows = [(f["name"], f["summary"], f["card"]) for f in found]
+        print_table(("policy", "what it does", "card"), rows)
+
+
+def _describe(name: str) -> dict[str, Any]:
+    from cotenant import registry
+    from cotenant.model.params import parameters_of
+
+    cls = registry.load("policy", name)
+    return {
+        "name": name,
+        "summary": _first_line(cls),
+        "card": "" if ":" in name else f"docs/policies/{name}.md",
+        "parameters": [
+            {
+                "name": p.name,
+                "type": p.kind,
+                "default": None if p.required else p.default,
+                "required": p.required,
+            }
+            for p in parameters_of(cls)
+        ],
+    }
+
+
+def _print_one(found: dict[str, Any]) -> None:
+    from cotenant.app.console import say
+
+    say(f"{found['name']}: {found['summary']}")
+    if found["card"]:
+        say(f"card: {found['card']}")
+    if not found["parameters"]:
+        say("no parameters")
+        return
+    rows = [
+        (p["name"], p["type"], "needed" if p["required"] else str(p["default"])) for p in found["parameters"]
+    ]
+    print_table(("parameter", "type", "default"), rows)
+
+
+def traces(as_json: Json = False) -> None:
+    """List trace formats."""
+    from cotenant import registry
+
+    found = []
+    for name in registry.names("trace format"):
+        reader = registry.load("trace format", name)
+        found.append({"format": name, "title": str(getattr(reader, "title", "")) or _first_line(reader)})
+    if as_json:
+        print_json({"formats": found})
+    else:
+        print_table(("format", "what it is"), [(f["format"], f["title"]) for f in found])
+
+
+def _first_line(cls: type) -> str:
+    text = inspect.getdoc(cls) or ""
+    return text.split("\n\n", maxsplit=1)[0].replace("\n", " ")

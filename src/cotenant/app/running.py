@@ -1,0 +1,271 @@
+"""Commands that run simulations: simulate, replay, demo."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.app.console import error, note, print_json, print_table, say
+from cotenant.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cotenant.runs.batch import Batch
+    from cotenant.runs.config import RunConfig
+
+__all__ = ["add_to"]
+
+PANEL = "Simulate"
+DEMO_POLICIES = "fifo,backfill,srtf,las,colocate"
+
+Out = Annotated[Path, typer.Option("-o", "--output", help="Folder for logs, tables and the manifest.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes at once; default: all cores.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")]
+Force = Annotated[bool, typer.Option("--force", help="Write into a folder that holds other things.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command(rich_help_panel=PANEL)(simulate)
+    app.command(rich_help_panel=PANEL)(replay)
+    app.command(rich_help_panel=PANEL)(demo)
+
+
+def simulate(
+    trace: Annotated[
+        str | None, typer.Argument(help="Workload: a trace in any known format, or a native file.")
+    ] = None,
+    *,
+    run_file: Annotated[
+        Path | None,
+        typer.Option("--run", help="TOML or YAML file with all of this, in place of the options."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", "-p", metavar="NAME[:PARAM=VALUE],...", help="Policies; also mine.py:MyPolicy."
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="Cluster file (TOML, YAML or node list).")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", help="Number of devices, in equal nodes.")] = None,
+    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", help="Devices in each node.")] = 8,
+    gpu_type: Annotated[str | None, typer.Option("--gpu-type", help="Device type, such as V100.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="Trace format; recognised if not given.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Option of the trace format.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse what would be repaired or dropped.")
+    ] = False,
+    cpu_jobs: Annotated[str, typer.Option("--cpu-jobs", help="keep or drop jobs without GPUs.")] = "keep",
+    seeds: Annotated[int, typer.Option("--seeds", help="How many seeds in a row.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="The first seed.")] = 0,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; see docs/settings.md.")
+    ] = None,
+    forecast: Annotated[
+        str, typer.Option("--forecast", help="What policies know of speeds: lookup, contention, perfect.")
+    ] = "lookup",
+    runtime: Annotated[
+        str, typer.Option("--runtime", help="... of running times: history, declared, noisy, perfect.")
+    ] = "history",
+    profiles: Annotated[
+        str | None, typer.Option("--profiles", help="Measured tables: file or folder.")
+    ] = None,
+    incidents: Annotated[
+        str | None, typer.Option("--incidents", help="File of failures, drains, cancellations.")
+    ] = None,
+    workers: Workers = None,
+    output: Out = Path("out"),
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run policies on a trace, and compare what they give."""
+    from cotenant.app.inputs import split_options
+    from cotenant.runs.config import RunConfig, parse_settings
+    from cotenant.runs.runfile import read_run_file
+
+    if run_file is not None:
+        if trace is not None or policy:
+            raise ConfigError("--run FILE says it all; leave out the trace, --policy and the other options")
+        config = read_run_file(run_file)
+    else:
+        config = RunConfig(
+            trace=_needed(trace, "a trace"),
+            policies=tuple(policy or ()),
+            format=form,
+            options=split_options(option),
+            strict=strict,
+            cluster=cluster,
+            gpus=gpus,
+            gpus_per_node=gpus_per_node,
+            gpu_type=gpu_type,
+            seed=seed,
+            seeds=seeds,
+            settings=parse_settings(setting or []),
+            forecast=forecast,
+            runtime=runtime,
+            profiles=profiles,
+            cpu_jobs=_one_of("--cpu-jobs", cpu_jobs, ("keep", "drop")),
+            incidents=incidents,
+        )
+    batch = _run(config, output, workers=workers, force=force, quiet=quiet)
+    _show(batch, as_json=as_json, quiet=quiet)
+    _leave(batch)
+
+
+def _needed(value: str | None, what: str) -> str:
+    if value is None:
+        raise ConfigError(f"give {what}, for example: cotenant simulate jobs.csv --gpus 64 --policy fifo,las")
+    return value
+
+
+def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> Any:
+    if value not in allowed:
+        raise ConfigError(f"{option} is {' or '.join(allowed)}, found {value!r}")
+    return value
+
+
+def _run(
+    config: RunConfig, output: Path, *, workers: int | None, force: bool, quiet: bool, claimed: bool = False
+) -> Batch:
+    from cotenant.app.progress import Progress
+    from cotenant.runs.batch import run_batch
+    from cotenant.runs.many import default_workers
+    from cotenant.runs.prepare import prepare
+    from cotenant.runs.spec import build_policy, parse_policies
+
+    config.check()
+    specs = parse_policies(config.policies)
+    for spec in specs:
+        build_policy(spec)
+    prepared = prepare(config)
+    with Progress(len(prepared.workload), len(specs) * config.seeds, quiet=quiet) as progress:
+        return run_batch(
+            config,
+            output,
+            workers=workers or default_workers(),
+            watcher=progress,
+            force=force,
+            claimed=claimed,
+            argv=sys.argv[1:],
+            prepared=prepared,
+        )
+
+
+def _show(batch: Batch, *, as_json: bool, quiet: bool) -> None:
+    from cotenant.app.datareport import report_lines
+    from cotenant.app.summary import COLUMNS, batch_json, batch_rows, closing_lines
+    from cotenant.traces.base import DataReport
+
+    if as_json:
+        print_json(batch_json(batch))
+        return
+    if not quiet and batch.manifest.data_report is not None:
+        import msgspec
+
+        for line in report_lines(
+            msgspec.convert(batch.manifest.data_report, DataReport), batch.manifest.workload["jobs"]
+        ):
+            say(line)
+        say("")
+    print_table(COLUMNS, batch_rows(batch), right=COLUMNS[1:])
+    for line in [] if quiet else closing_lines(batch):
+        say(line)
+    if not quiet:
+        note(f"written: {batch.folder} (cotenant report {batch.folder} makes a page of it)")
+
+
+def _leave(batch: Batch) -> None:
+    for outcome in batch.outcomes:
+        if outcome.status == "failed":
+            error(f"run {outcome.policy} seed {outcome.seed} failed: {outcome.error}")
+    if batch.interrupted:
+        done = sum(o.status == "complete" for o in batch.outcomes)
+        partial = [f"{o.policy} seed {o.seed}" for o in batch.outcomes if o.status == "interrupted"]
+        never = [f"{o.policy} seed {o.seed}" for o in batch.outcomes if o.status == "pending"]
+        note(f"interrupted: {done} of {len(batch.outcomes)} runs complete")
+        if partial:
+            note(f"cut short, with valid logs up to that instant: {', '.join(partial)}")
+        if never:
+            note(f"never begun: {', '.join(never)}")
+        raise typer.Exit(130)
+    if any(outcome.status == "failed" for outcome in batch.outcomes):
+        raise typer.Exit(1)
+    jobs = batch.manifest.workload["jobs"]
+    if jobs and all(o.summary.get("jobs_rejected") == jobs for o in batch.outcomes):
+        error(
+            f"none of the {jobs:,} jobs can ever run on this cluster; see the reasons with cotenant explain"
+        )
+        raise typer.Exit(3)
+
+
+def replay(
+    manifest: Annotated[Path, typer.Argument(help="A run folder or its manifest.json.")],
+    workers: Workers = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run again what a manifest says, and compare the logs byte for byte."""
+    from cotenant.app.progress import Progress
+    from cotenant.runs.many import default_workers
+    from cotenant.runs.replay import replay as again
+
+    with Progress(0, 1, quiet=quiet or as_json) as progress:
+        results = again(manifest, workers=workers or default_workers(), watcher=progress)
+    same = all(result.identical for result in results)
+    if as_json:
+        import msgspec
+
+        print_json({"identical": same, "runs": msgspec.to_builtins(results)})
+    else:
+        for result in results:
+            say(
+                f"{result.policy} seed {result.seed}: {'identical' if result.identical else result.difference}"
+            )
+    if not same:
+        raise typer.Exit(1)
+
+
+def demo(
+    output: Out = Path("demo"),
+    *,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many jobs to generate.")] = 1000,
+    workers: Workers = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare five policies on a generated workload; writes a report that opens in a browser."""
+    from cotenant.runs.api import generate
+    from cotenant.runs.config import RunConfig
+    from cotenant.runs.folders import claim
+    from cotenant.traces.native import write_workload
+
+    claim(output, force=force)
+    (output / "inputs").mkdir()
+    trace = output / "inputs" / "jobs.csv"
+    write_workload(generate("philly-like", jobs=jobs, seed=1), trace)
+    config = RunConfig(trace=str(trace), policies=(DEMO_POLICIES,), gpus=64, gpus_per_node=8, gpu_type="V100")
+    batch = _run(config, output, workers=workers, force=force, quiet=quiet, claimed=True)
+    _show(batch, as_json=as_json, quiet=True)
+    _leave(batch)
+    page = _write_report(output)
+    if not quiet:
+        note(f"report: {page}")
+
+
+def _write_report(folder: Path) -> Path:
+    from cotenant.report.html import build_report
+
+    return Path(build_report(folder))

@@ -1,0 +1,144 @@
+"""What a batch came to: rows for a table, and one JSON object."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from cotenant.model.quantities import format_duration
+from cotenant.runs.batch import Batch
+from cotenant.runs.single import Outcome
+
+__all__ = ["COLUMNS", "batch_json", "batch_rows", "closing_lines", "same_for_all_seeds"]
+
+COLUMNS = ("policy", "seeds", "done", "mean JCT", "p95 JCT", "mean wait", "slowdown", "busy", "goodput")
+_SHORT = {
+    "mean_jct_s": "jct_s_mean",
+    "median_jct_s": "jct_s_median",
+    "p95_jct_s": "jct_s_p95",
+    "mean_wait_s": "wait_s_mean",
+    "p95_wait_s": "wait_s_p95",
+    "makespan_s": "makespan_s",
+    "mean_slowdown": "slowdown_mean",
+}
+"""The names most often asked for, beside the full summary."""
+
+
+def mean_summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Mean over seeds of every number of the summaries; None where a seed has none."""
+    kept = [o.summary for o in outcomes if o.summary]
+    found: dict[str, Any] = {}
+    for key in kept[0] if kept else ():
+        values = [summary.get(key) for summary in kept]
+        if key in {"seed", "log_complete"} or any(isinstance(v, (str, dict, list, bool)) for v in values):
+            continue
+        numbers = [value for value in values if value is not None]
+        found[key] = math.fsum(numbers) / len(numbers) if len(numbers) == len(values) else None
+    return found
+
+
+def same_for_all_seeds(outcomes: Sequence[Outcome]) -> bool:
+    """True if several seeds gave one and the same result: then they are one observation."""
+    kept = [{k: v for k, v in o.summary.items() if k != "seed"} for o in outcomes if o.summary]
+    return len(kept) > 1 and all(summary == kept[0] for summary in kept)
+
+
+def batch_json(batch: Batch) -> dict[str, Any]:
+    """All of it, for programs."""
+    manifest = batch.manifest
+    policies = []
+    for entry in manifest.policies:
+        outcomes = batch.of_policy(entry.spec)
+        mean = mean_summary(outcomes)
+        complete = sum(o.status == "complete" for o in outcomes)
+        policies.append(
+            {
+                "policy": entry.spec,
+                "params": entry.params,
+                "runs_complete": complete,
+                "independent_runs": 1 if same_for_all_seeds(outcomes) else complete,
+                **{short: mean.get(name) for short, name in _SHORT.items()},
+                "mean": mean,
+                "runs": [_run_json(outcome) for outcome in outcomes],
+            }
+        )
+    return {
+        "folder": str(batch.folder),
+        "complete": manifest.complete,
+        "interrupted": batch.interrupted,
+        "workload": manifest.workload,
+        "forecast": manifest.forecast,
+        "runtime": manifest.runtime,
+        "seeds": manifest.seeds,
+        "seeds_vary": manifest.seeds_vary,
+        "assumptions": manifest.assumptions,
+        "policies": policies,
+    }
+
+
+def _run_json(outcome: Outcome) -> dict[str, Any]:
+    found: dict[str, Any] = {"seed": outcome.seed, "status": outcome.status}
+    found |= {short: outcome.summary.get(name) for short, name in _SHORT.items()}
+    found["log_sha256"] = outcome.log_sha256
+    if outcome.error:
+        found["error"] = outcome.error
+    return found | {"summary": outcome.summary}
+
+
+def batch_rows(batch: Batch) -> list[tuple[str, ...]]:
+    """One row for each policy, means over its seeds."""
+    rows: list[tuple[str, ...]] = []
+    for entry in batch.manifest.policies:
+        outcomes = batch.of_policy(entry.spec)
+        mean = mean_summary(outcomes)
+        runs = [o for o in outcomes if o.summary]
+        count = "1 in effect" if same_for_all_seeds(outcomes) else str(len(runs))
+        rows.append(
+            (
+                entry.spec,
+                count,
+                _whole(mean.get("jobs_finished")),
+                _time(mean.get("jct_s_mean")),
+                _time(mean.get("jct_s_p95")),
+                _time(mean.get("wait_s_mean")),
+                _times(mean.get("slowdown_mean")),
+                _share(mean.get("busy_share")),
+                _share(mean.get("goodput_share")),
+            )
+        )
+    return rows
+
+
+def closing_lines(batch: Batch) -> list[str]:
+    """What a reader of the table must also know."""
+    manifest = batch.manifest
+    lines = [f"policies know: speeds {manifest.forecast}, running times {manifest.runtime}"]
+    if len(manifest.seeds) == 1:
+        lines.append("n = 1: one seed, so no interval; give --seeds 5 for one")
+    if manifest.seeds_vary:
+        lines.append(f"seeds vary: {', '.join(manifest.seeds_vary)}")
+    else:
+        lines.append("nothing here is random: n = 1 in effect, whatever the seeds")
+    lines += [f"assumed: {sentence}" for sentence in manifest.assumptions]
+    return lines
+
+
+def _known(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _whole(value: Any) -> str:
+    return f"{value:,.0f}" if _known(value) else "n/a"
+
+
+def _time(value: Any) -> str:
+    return format_duration(value) if _known(value) else "n/a"
+
+
+def _times(value: Any) -> str:
+    return f"{value:.2f}x" if _known(value) else "n/a"
+
+
+def _share(value: Any) -> str:
+    return f"{100 * value:.1f}%" if _known(value) else "n/a"

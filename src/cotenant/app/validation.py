@@ -1,0 +1,204 @@
+"""What ``validate`` and ``schema`` do for each kind of file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.errors import ConfigError, UnknownNameError
+
+__all__ = ["KINDS", "check_file", "schema_of"]
+
+
+def _job(path: Path, cluster: Path | None) -> dict[str, Any]:
+    from cotenant.model.quantities import format_bytes, format_milli
+    from cotenant.runs.jobfile import check_fits, read_job
+    from cotenant.traces.clusterfile import read_cluster
+
+    job = read_job(path)
+    if cluster is not None:
+        check_fits(job, read_cluster(cluster))
+    memory = format_bytes(job.memory_bytes) if job.memory_bytes else "unknown (it gets whole devices)"
+    text = f'"{job.name}", {job.gpus} GPU, {format_milli(job.compute_milli)} each, memory {memory}'
+    return {"summary": text + (", fits the cluster" if cluster else "")}
+
+
+def _cluster(path: Path, _: Path | None) -> dict[str, Any]:
+    from cotenant.traces.clusterfile import read_cluster
+
+    cluster = read_cluster(path)
+    types = ", ".join(kind.name for kind in cluster.types) or "none"
+    text = f"{len(cluster.nodes):,} nodes, {cluster.gpu_count:,} devices (types: {types})"
+    return {"summary": text + (f", {len(cluster.tenants)} tenants" if cluster.tenants else "")}
+
+
+def _run(path: Path, _: Path | None) -> dict[str, Any]:
+    from cotenant.runs.runfile import read_run_file
+    from cotenant.runs.spec import build_policy, parse_policies
+
+    config = read_run_file(path)
+    specs = parse_policies(config.policies)
+    for spec in specs:
+        # A file of one's own is code, and checking a description must not run code.
+        if spec.plugin_file is None:
+            build_policy(spec)
+        elif not Path(spec.plugin_file).is_file():
+            raise ConfigError(f"{path}: policy file {spec.plugin_file} is not there")
+    return {"summary": f"{len(specs)} policies, {config.seeds} seeds, trace {config.trace}"}
+
+
+def _spec(path: Path, _: Path | None) -> dict[str, Any]:
+    from cotenant.traces.synthetic import SyntheticReader
+
+    workload = SyntheticReader().read(path)
+    return {"summary": f"it describes {len(workload):,} jobs"}
+
+
+def _trace(path: Path, _: Path | None) -> dict[str, Any]:
+    from cotenant.app.datareport import report_lines
+    from cotenant.traces.load import read_trace
+
+    workload = read_trace(path)
+    lines = report_lines(workload.report, len(workload))
+    return {"summary": f"{len(workload):,} jobs", "lines": lines}
+
+
+def _log(path: Path, _: Path | None) -> dict[str, Any]:
+    from cotenant.engine.log import read_log
+    from cotenant.model.events import Closed
+
+    count, last = 0, None
+    for event in read_log(path):
+        count, last = count + 1, event
+    if not isinstance(last, Closed):
+        state = "not closed (the run was killed)"
+    else:
+        state = "closed early (interrupted)" if last.interrupted else "complete"
+    return {"summary": f"{count:,} events, {state}"}
+
+
+def _manifest(path: Path, _: Path | None) -> dict[str, Any]:
+    from cotenant.runs.folders import sha256_of
+    from cotenant.runs.manifest import read_manifest
+
+    manifest, folder = read_manifest(path)
+    for run in manifest.runs:
+        log = folder / run.folder / "events.jsonl"
+        if run.log_sha256 and (not log.is_file() or sha256_of(log) != run.log_sha256):
+            raise ConfigError(f"{log}: is not the log that the manifest names (missing or changed)")
+    done = sum(run.status == "complete" for run in manifest.runs)
+    return {"summary": f"{done} of {len(manifest.runs)} runs complete, logs as recorded"}
+
+
+KINDS: dict[str, Callable[[Path, Path | None], dict[str, Any]]] = {
+    "job": _job,
+    "cluster": _cluster,
+    "run": _run,
+    "spec": _spec,
+    "trace": _trace,
+    "log": _log,
+    "manifest": _manifest,
+}
+
+
+def check_file(path: Path, kind: str | None, cluster: Path | None) -> dict[str, Any]:
+    """Check a file of the kind given or recognised; plain JSON that says what it holds.
+
+    Raises
+    ------
+    CotenantError
+        Naming file, place and what to do; ``InfeasibleError`` if a job can never run on
+        the cluster.
+    """
+    if kind is not None and kind not in KINDS:
+        raise UnknownNameError("kind of file", kind, KINDS)
+    if not path.exists():
+        raise ConfigError(f"{path}: no such file")
+    chosen = kind or _recognise(path)
+    return {"file": str(path), "kind": chosen, **KINDS[chosen](path, cluster)}
+
+
+def _recognise(path: Path) -> str:
+    from cotenant.runs.folders import MANIFEST
+    from cotenant.traces.documents import read_document
+
+    if path.name == MANIFEST or (path.is_dir() and (path / MANIFEST).is_file()):
+        return "manifest"
+    if path.suffix == ".jsonl" and path.is_file():
+        with path.open("rb") as stream:
+            return "log" if stream.read(16).startswith(b'{"e":"opened"') else "trace"
+    if path.suffix.lower() not in {".toml", ".yaml", ".yml"}:
+        return "trace"
+    keys = read_document(path).data.keys()
+    if "nodes" in keys:
+        return "cluster"
+    if "trace" in keys or "policies" in keys:
+        return "run"
+    if "synthetic" in keys:
+        return "spec"
+    if keys & {"command", "gpus", "gpu_memory", "gpu_compute", "sharing"}:
+        return "job"
+    raise ConfigError(
+        f"{path}: cannot tell what this describes from its keys ({', '.join(sorted(keys)) or 'none'}); "
+        f"give --kind {'|'.join(KINDS)}"
+    )
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    """JSON schema of a kind of file.
+
+    Raises
+    ------
+    UnknownNameError
+        For a kind that has none.
+    """
+    types: dict[str, Callable[[], Any]] = {
+        "cluster": _cluster_type,
+        "event": _event_type,
+        "job": _job_type,
+        "manifest": _manifest_type,
+        "run": _run_type,
+        "spec": _spec_type,
+    }
+    if kind not in types:
+        raise UnknownNameError("schema", kind, types)
+    return msgspec.json.schema(types[kind]())
+
+
+def _cluster_type() -> Any:
+    from cotenant.traces import clusterfile
+
+    return clusterfile._File
+
+
+def _event_type() -> Any:
+    from cotenant.model.events import Event
+
+    return Event
+
+
+def _job_type() -> Any:
+    from cotenant.runs.jobfile import JobFile
+
+    return JobFile
+
+
+def _manifest_type() -> Any:
+    from cotenant.runs.manifest import Manifest
+
+    return Manifest
+
+
+def _run_type() -> Any:
+    from cotenant.runs.config import RunConfig
+
+    return RunConfig
+
+
+def _spec_type() -> Any:
+    from cotenant.traces.synthetic_spec import SyntheticSpec
+
+    return SyntheticSpec

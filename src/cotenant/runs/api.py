@@ -1,0 +1,221 @@
+"""The command line's words, in Python."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cotenant.errors import ConfigError, PolicyError
+from cotenant.model.cluster import Cluster
+from cotenant.model.settings import Settings
+from cotenant.runs.folders import claim
+from cotenant.runs.manifest import PolicyEntry, RunEntry, new_manifest, write_manifest
+from cotenant.runs.prepare import Prepared
+from cotenant.runs.result import Result
+from cotenant.runs.single import Outcome, run_one
+from cotenant.runs.spec import build_policy, folder_names, params_of, parse_policy
+from cotenant.runs.world import build_world
+
+if TYPE_CHECKING:
+    from cotenant.model.events import Event
+    from cotenant.model.ports import Forecast, Policy, RuntimeForecast
+    from cotenant.model.workload import Workload
+
+__all__ = ["generate", "load", "load_cluster", "simulate"]
+
+
+def load(path: str | Path, format: str | None = None, **options: Any) -> Workload:  # noqa: A002
+    """Read a workload: a trace in any known format, or a native file.
+
+    Parameters
+    ----------
+    path : path
+    format : str, optional
+        Recognised if not given; ``cotenant traces`` lists them.
+    **options
+        ``strict``, ``cpu_jobs``, ``window`` and others, see ``traces.options.ReadOptions``.
+
+    Raises
+    ------
+    TraceError
+        Naming file, line and column.
+    """
+    from cotenant.traces.load import read_trace
+
+    return read_trace(path, format, **options)
+
+
+def load_cluster(path: str | Path) -> Cluster:
+    """Read a cluster from TOML, YAML, or a trace's node list.
+
+    Raises
+    ------
+    ConfigError
+        Naming file, line and key.
+    """
+    from cotenant.traces.clusterfile import read_cluster
+
+    return read_cluster(path)
+
+
+def generate(
+    source: str | Path, *, jobs: int | None = None, seed: int | None = None, **changes: Any
+) -> Workload:
+    """Draw a synthetic workload.
+
+    Parameters
+    ----------
+    source : str or path
+        Name of a preset, or a ``.toml`` or ``.yaml`` file that describes a workload.
+    jobs, seed : int, optional
+        In place of those of the preset or file.
+    **changes
+        Other keys of a preset.
+
+    Raises
+    ------
+    ConfigError, UnknownNameError
+        Naming the key, what was found and what is allowed.
+    """
+    from cotenant.traces import synthetic
+
+    given = {name: value for name, value in (("jobs", jobs), ("seed", seed)) if value is not None}
+    if str(source).lower().endswith((".toml", ".yaml", ".yml")):
+        if changes:
+            raise ConfigError(f"{source}: change the file itself, or start from a preset")
+        return synthetic.SyntheticReader().read(Path(source), **given)
+    return synthetic.generate(str(source), **given, **changes)
+
+
+def simulate(
+    workload: Workload | str | Path,
+    cluster: Cluster | str | Path | int | None = None,
+    policy: str | Policy = "fifo",
+    *,
+    seed: int = 0,
+    settings: Settings | None = None,
+    forecast: str | Forecast | None = "lookup",
+    runtime: str | RuntimeForecast | None = "history",
+    profiles: str | Path | None = None,
+    incidents: Sequence[Event] = (),
+    out: str | Path | None = None,
+) -> Result:
+    """Run one policy on a workload.
+
+    Parameters
+    ----------
+    workload : Workload or path
+    cluster : Cluster, path, int, optional
+        A number is that many devices in nodes of 8; left out, the trace's own cluster.
+    policy : str or Policy
+        As on the command line (``"las:factor=2"``, ``"mine.py:MyPolicy"``), or an object.
+    seed : int
+    settings : Settings, optional
+    forecast, runtime : str or object, optional
+        What the policy may know of speeds and running times; None is nothing.
+    profiles : path, optional
+        Measured tables; what is bundled if not given.
+    incidents : sequence of Event
+        Failures, drains, cancellations.
+    out : path, optional
+        Run folder to write; a temporary one, kept as long as the result, if not given.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    CotenantError
+        For bad input; ``PolicyError`` if the policy raised an error.
+    KeyboardInterrupt
+        If it was interrupted; what ``out`` holds then is valid.
+
+    Examples
+    --------
+    >>> import cotenant
+    >>> result = cotenant.simulate(cotenant.generate("steady", jobs=20, seed=3), 8)
+    >>> result.summary["jobs_finished"]
+    20
+    """
+    prepared = _prepare(workload, cluster, settings, incidents)
+    prepared = msgspec.structs.replace(
+        prepared, forecast=forecast, runtime=runtime, profiles=None if profiles is None else str(profiles)
+    )
+    spec = parse_policy(policy) if isinstance(policy, str) else None
+    chosen = build_policy(spec) if spec is not None else policy
+    label = spec.text if spec is not None else type(policy).__name__
+    keep = None
+    if out is None:
+        keep = tempfile.TemporaryDirectory(prefix="cotenant-")
+        folder = Path(keep.name)
+    else:
+        folder = Path(out)
+    outcome = _run(prepared, chosen, label, seed, folder)
+    result = Result(folder / _place(label, seed), policy=label, seed=seed, keep=keep)
+    if outcome.status == "failed":
+        raise PolicyError(outcome.error)
+    return result
+
+
+def _prepare(
+    workload: Workload | str | Path,
+    cluster: Cluster | str | Path | int | None,
+    settings: Settings | None,
+    incidents: Sequence[Event],
+) -> Prepared:
+    jobs = load(workload) if isinstance(workload, (str, Path)) else workload
+    if isinstance(cluster, (str, Path)):
+        place = load_cluster(cluster)
+    elif isinstance(cluster, int):
+        place = Cluster.uniform(cluster)
+    else:
+        found = cluster if cluster is not None else jobs.cluster
+        if found is None:
+            raise ConfigError("the workload does not say on what cluster it ran; give a cluster")
+        place = found
+    return Prepared(
+        workload=jobs,
+        cluster=place.check(),
+        settings=(settings or Settings()).check(),
+        incidents=tuple(incidents),
+    )
+
+
+def _place(label: str, seed: int) -> str:
+    return f"runs/{folder_names([label])[0]}/seed-{seed}"
+
+
+def _run(prepared: Prepared, policy: Any, label: str, seed: int, folder: Path) -> Outcome:
+    claim(folder)
+    world = build_world(prepared, seed)
+    entry = RunEntry(policy=label, seed=seed, folder=_place(label, seed))
+    report = prepared.workload.report
+    manifest = new_manifest(
+        policies=[PolicyEntry(spec=label, folder=folder_names([label])[0], params=params_of(policy))],
+        seeds=[seed],
+        seeds_vary=world.seeds_vary,
+        settings=msgspec.to_builtins(prepared.settings),
+        cluster=msgspec.to_builtins(prepared.cluster),
+        workload={"name": world.workload.name, "jobs": len(world.workload)},
+        data_report=report.to_dict() if report is not None else None,
+        forecast=_name(prepared.forecast),
+        runtime=_name(prepared.runtime),
+        assumptions=list(world.workload.assumptions),
+        runs=[entry],
+    )
+    outcome = run_one(prepared, policy, label=label, seed=seed, folder=folder / entry.folder)
+    entry.status, entry.error = outcome.status, outcome.error
+    entry.log_sha256, entry.log_bytes = outcome.log_sha256, outcome.log_bytes
+    write_manifest(folder, manifest)
+    return outcome
+
+
+def _name(value: object) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else type(value).__name__

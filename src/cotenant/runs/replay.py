@@ -1,0 +1,123 @@
+"""Run again what a manifest says, and compare the logs byte for byte."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from cotenant.errors import ConfigError, LogError, ReplayMismatchError
+from cotenant.runs.config import RunConfig
+from cotenant.runs.folders import sha256_of
+from cotenant.runs.manifest import InputFile, Manifest, RunEntry, read_manifest
+from cotenant.runs.many import Task, Watcher, run_tasks
+from cotenant.runs.prepare import prepare
+from cotenant.runs.single import EVENTS, Outcome
+
+__all__ = ["Replayed", "first_difference", "replay"]
+
+
+class Replayed(msgspec.Struct, kw_only=True):
+    """What came of one run: identical, or where it first differs."""
+
+    policy: str
+    seed: int
+    identical: bool
+    difference: str = ""
+
+
+def replay(path: Path, *, workers: int = 1, watcher: Watcher | None = None) -> list[Replayed]:
+    """Run every complete run of a manifest again.
+
+    Raises
+    ------
+    ConfigError
+        If there is nothing to replay, or an input is missing.
+    ReplayMismatchError
+        If an input's bytes are not those that the manifest names.
+    KeyboardInterrupt
+        If it was interrupted: then nothing can be said.
+    """
+    manifest, folder = read_manifest(path)
+    if manifest.config is None:
+        raise ConfigError(
+            f"{path}: this run was started from Python with objects in memory; it cannot be replayed"
+        )
+    config = _find_inputs(manifest, manifest.config, folder)
+    entries = [run for run in manifest.runs if run.status == "complete"]
+    if not entries:
+        raise ConfigError(f"{path}: no run in it is complete, so there is nothing to compare with")
+    with tempfile.TemporaryDirectory(prefix="cotenant-replay-") as name:
+        fresh = Path(name)
+        tasks = [Task(policy=e.policy, seed=e.seed, folder=str(fresh / e.folder)) for e in entries]
+        outcomes, interrupted = run_tasks(config, prepare(config), tasks, workers, watcher or Watcher())
+        if interrupted:
+            raise KeyboardInterrupt
+        return [
+            _compare(entry, outcome, folder, fresh) for entry, outcome in zip(entries, outcomes, strict=True)
+        ]
+
+
+def _compare(entry: RunEntry, outcome: Outcome, folder: Path, fresh: Path) -> Replayed:
+    found = Replayed(policy=entry.policy, seed=entry.seed, identical=outcome.log_sha256 == entry.log_sha256)
+    if outcome.status != "complete":
+        found.identical, found.difference = False, outcome.error or outcome.status
+    elif not found.identical:
+        old = folder / entry.folder / EVENTS
+        found.difference = (
+            first_difference(old, fresh / entry.folder / EVENTS)
+            if old.is_file()
+            else f"another log (sha256 {outcome.log_sha256}); the old one is not there to compare with"
+        )
+    return found
+
+
+def first_difference(old: Path, new: Path) -> str:
+    """The first line in which two logs differ, in words; says so if the old file was changed since.
+
+    Raises
+    ------
+    LogError
+        If one of them cannot be read.
+    """
+    try:
+        with old.open("rb") as a, new.open("rb") as b:
+            for number, (left, right) in enumerate(itertools.zip_longest(a, b), 1):
+                if left != right:
+                    return f"event {number} differs:\n  was {_shown(left)}\n  now {_shown(right)}"
+    except OSError as error:
+        raise LogError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    return "the log file equals the replay, but not the hash in the manifest: the manifest was changed"
+
+
+def _shown(line: bytes | None) -> str:
+    return "nothing: the log ends before" if line is None else line.decode(errors="replace").rstrip()[:300]
+
+
+def _find_inputs(manifest: Manifest, config: RunConfig, folder: Path) -> RunConfig:
+    """Find each input by its path as given, or else beside the manifest, and check its bytes."""
+    moved: dict[str, str] = {}
+    for item in manifest.inputs:
+        found = _locate(item, folder)
+        if sha256_of(found) != item.sha256:
+            raise ReplayMismatchError(
+                f"{found}: the {item.role} changed since the run (sha256 was {item.sha256[:12]}..., "
+                f"is {sha256_of(found)[:12]}...)"
+            )
+        if getattr(config, item.role, None) == item.path:
+            moved[item.role] = str(found)
+    return msgspec.structs.replace(config, **moved)
+
+
+def _locate(item: InputFile, folder: Path) -> Path:
+    given = Path(item.path)
+    tries = [given, folder / given, folder / "inputs" / given.name, folder.parent / given]
+    for place in tries:
+        if place.is_file():
+            return place
+    raise ConfigError(
+        f"the {item.role} {item.path} is not there; run replay in the folder where the run was started, "
+        f"or put the file into {folder / 'inputs'}"
+    )
