@@ -19,7 +19,7 @@ class Progress(Watcher):
     Parameters
     ----------
     jobs, runs : int
-        Jobs of one run, and number of runs.
+        Jobs of one run, and number of runs; 0 where that is not known beforehand.
     quiet : bool
         Say nothing but errors.
     """
@@ -43,7 +43,7 @@ class Progress(Watcher):
                 transient=True,
             )
             self._bar.start()
-            self._task = self._bar.add_task(f"0 of {self._runs} runs", total=max(1, self._total))
+            self._task = self._bar.add_task(f"{self._runs or ''} runs".strip(), total=self._total or None)
         return self
 
     def __exit__(
@@ -61,9 +61,10 @@ class Progress(Watcher):
         """Count a run; say what went wrong with it."""
         self._done += 1
         if self._bar is not None:
-            self._bar.update(self._task, description=f"{self._done} of {self._runs} runs")
+            self._bar.update(self._task, description=f"{self._done} runs ended")
         elif not self._quiet:
-            note(f"{task.policy} seed {task.seed}: {outcome.status} ({self._done} of {self._runs})")
+            of = f" of {self._runs}" if self._runs else ""
+            note(f"{task.policy} seed {task.seed}: {outcome.status} ({self._done}{of})")
 
     def stopping(self) -> None:
         """Say that the interrupt was heard."""

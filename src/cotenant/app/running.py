@@ -78,6 +78,9 @@ def simulate(
     runtime: Annotated[
         str, typer.Option("--runtime", help="... of running times: history, declared, noisy, perfect.")
     ] = "history",
+    truth: Annotated[
+        str, typer.Option("--truth", help="What is true of speeds: auto, measured, campaign, modelled.")
+    ] = "auto",
     profiles: Annotated[
         str | None, typer.Option("--profiles", help="Measured tables: file or folder.")
     ] = None,
@@ -115,6 +118,7 @@ def simulate(
             settings=parse_settings(setting or []),
             forecast=forecast,
             runtime=runtime,
+            truth=_one_of("--truth", truth, ("auto", "measured", "campaign", "modelled")),
             profiles=profiles,
             cpu_jobs=_one_of("--cpu-jobs", cpu_jobs, ("keep", "drop")),
             incidents=incidents,
@@ -221,7 +225,7 @@ def replay(
     from cotenant.runs.many import default_workers
     from cotenant.runs.replay import replay as again
 
-    with Progress(0, 1, quiet=quiet or as_json) as progress:
+    with Progress(0, 0, quiet=quiet or as_json) as progress:
         results = again(manifest, workers=workers or default_workers(), watcher=progress)
     same = all(result.identical for result in results)
     if as_json:

@@ -12,7 +12,7 @@ from cotenant.runs.single import Outcome
 
 __all__ = ["COLUMNS", "batch_json", "batch_rows", "closing_lines", "same_for_all_seeds"]
 
-COLUMNS = ("policy", "seeds", "done", "mean JCT", "p95 JCT", "mean wait", "slowdown", "busy", "goodput")
+COLUMNS = ("policy", "seeds", "done", "mean JCT", "p95 JCT", "mean wait", "slowdown", "allocated", "goodput")
 _SHORT = {
     "mean_jct_s": "jct_s_mean",
     "median_jct_s": "jct_s_median",
@@ -103,7 +103,7 @@ def batch_rows(batch: Batch) -> list[tuple[str, ...]]:
                 _time(mean.get("jct_s_p95")),
                 _time(mean.get("wait_s_mean")),
                 _times(mean.get("slowdown_mean")),
-                _share(mean.get("busy_share")),
+                _share(mean.get("allocated_share")),
                 _share(mean.get("goodput_share")),
             )
         )
@@ -116,11 +116,11 @@ def closing_lines(batch: Batch) -> list[str]:
     lines = [f"policies know: speeds {manifest.forecast}, running times {manifest.runtime}"]
     if len(manifest.seeds) == 1:
         lines.append("n = 1: one seed, so no interval; give --seeds 5 for one")
-    if manifest.seeds_vary:
-        lines.append(f"seeds vary: {', '.join(manifest.seeds_vary)}")
-    else:
-        lines.append("nothing here is random: n = 1 in effect, whatever the seeds")
-    lines += [f"assumed: {sentence}" for sentence in manifest.assumptions]
+    lines.append(
+        f"seeds vary {'; '.join(manifest.seeds_vary)}. A policy that meets none of this has n = 1 in effect"
+    )
+    told = set((manifest.data_report or {}).get("assumptions", []))
+    lines += [f"assumed: {sentence}" for sentence in manifest.assumptions if sentence not in told]
     return lines
 
 

@@ -18,7 +18,7 @@ from cotenant.runs.prepare import Prepared
 from cotenant.runs.result import Result
 from cotenant.runs.single import Outcome, run_one
 from cotenant.runs.spec import build_policy, folder_names, params_of, parse_policy
-from cotenant.runs.world import build_world
+from cotenant.runs.world import build_world, kind_of
 
 if TYPE_CHECKING:
     from cotenant.model.events import Event
@@ -101,6 +101,7 @@ def simulate(
     forecast: str | Forecast | None = "lookup",
     runtime: str | RuntimeForecast | None = "history",
     profiles: str | Path | None = None,
+    truth: str = "auto",
     incidents: Sequence[Event] = (),
     out: str | Path | None = None,
 ) -> Result:
@@ -118,7 +119,9 @@ def simulate(
     forecast, runtime : str or object, optional
         What the policy may know of speeds and running times; None is nothing.
     profiles : path, optional
-        Measured tables; what is bundled if not given.
+        Table of measured pairs; without one speeds are modelled.
+    truth : {"auto", "measured", "campaign", "modelled"}
+        How fast jobs really are beside each other.
     incidents : sequence of Event
         Failures, drains, cancellations.
     out : path, optional
@@ -144,7 +147,11 @@ def simulate(
     """
     prepared = _prepare(workload, cluster, settings, incidents)
     prepared = msgspec.structs.replace(
-        prepared, forecast=forecast, runtime=runtime, profiles=None if profiles is None else str(profiles)
+        prepared,
+        forecast=forecast,
+        runtime=runtime,
+        truth=truth,
+        profiles=None if profiles is None else str(profiles),
     )
     spec = parse_policy(policy) if isinstance(policy, str) else None
     chosen = build_policy(spec) if spec is not None else policy
@@ -203,8 +210,8 @@ def _run(prepared: Prepared, policy: Any, label: str, seed: int, folder: Path) -
         cluster=msgspec.to_builtins(prepared.cluster),
         workload={"name": world.workload.name, "jobs": len(world.workload)},
         data_report=report.to_dict() if report is not None else None,
-        forecast=_name(prepared.forecast),
-        runtime=_name(prepared.runtime),
+        forecast=kind_of(world.forecast),
+        runtime=kind_of(world.runtime),
         assumptions=list(world.workload.assumptions),
         runs=[entry],
     )
@@ -213,9 +220,3 @@ def _run(prepared: Prepared, policy: Any, label: str, seed: int, folder: Path) -
     entry.log_sha256, entry.log_bytes = outcome.log_sha256, outcome.log_bytes
     write_manifest(folder, manifest)
     return outcome
-
-
-def _name(value: object) -> str:
-    if value is None:
-        return "none"
-    return value if isinstance(value, str) else type(value).__name__

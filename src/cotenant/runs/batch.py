@@ -15,7 +15,7 @@ from cotenant.runs.many import Task, Watcher, run_tasks
 from cotenant.runs.prepare import Prepared, input_files, prepare
 from cotenant.runs.single import Outcome
 from cotenant.runs.spec import PolicySpec, build_policy, folder_names, params_of, parse_policies
-from cotenant.runs.world import build_world
+from cotenant.runs.world import build_world, kind_of
 
 __all__ = ["Batch", "run_batch"]
 
@@ -98,8 +98,8 @@ def _manifest(
         cluster=msgspec.to_builtins(prepared.cluster),
         workload={"name": world.workload.name, "jobs": len(world.workload)},
         data_report=report.to_dict() if report is not None else None,
-        forecast=config.forecast,
-        runtime=config.runtime,
+        forecast=kind_of(world.forecast),
+        runtime=kind_of(world.runtime),
         assumptions=list(world.workload.assumptions),
         runs=[
             RunEntry(policy=spec.text, seed=seed, folder=f"runs/{name}/seed-{seed}")

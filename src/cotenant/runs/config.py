@@ -37,8 +37,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Fields of ``Settings`` that differ from their defaults.
     forecast, runtime : str
         What policies may know of speeds and of running times.
+    truth : {"auto", "measured", "campaign", "modelled"}
+        How fast jobs really are beside each other, see ``predictors.forecast``.
     profiles : str or None
-        Measured tables: a folder or file; None takes what is bundled.
+        Table of measured pairs, a file or folder; without one speeds are modelled.
     cpu_jobs : {"keep", "drop"}
     incidents : str or None
         Path of a file of failures, drains and the like.
@@ -58,6 +60,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     settings: dict[str, Any] = {}
     forecast: str = "lookup"
     runtime: str = "history"
+    truth: Literal["auto", "measured", "campaign", "modelled"] = "auto"
     profiles: str | None = None
     cpu_jobs: Literal["keep", "drop"] = "keep"
     incidents: str | None = None

@@ -32,6 +32,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     incidents: tuple[Event, ...] = ()
     forecast: object = "lookup"
     runtime: object = "history"
+    truth: str = "auto"
     profiles: str | None = None
 
 
@@ -62,6 +63,7 @@ def prepare(config: RunConfig) -> Prepared:
         incidents=incidents,
         forecast=config.forecast,
         runtime=config.runtime,
+        truth=config.truth,
         profiles=config.profiles,
     )
 

@@ -18,6 +18,8 @@ from cotenant.runs.single import EVENTS, Outcome
 
 __all__ = ["Replayed", "first_difference", "replay"]
 
+_SHOWN_BYTES = 200
+
 
 class Replayed(msgspec.Struct, kw_only=True):
     """What came of one run: identical, or where it first differs."""
@@ -86,14 +88,27 @@ def first_difference(old: Path, new: Path) -> str:
         with old.open("rb") as a, new.open("rb") as b:
             for number, (left, right) in enumerate(itertools.zip_longest(a, b), 1):
                 if left != right:
-                    return f"event {number} differs:\n  was {_shown(left)}\n  now {_shown(right)}"
+                    at = _first_byte(left or b"", right or b"")
+                    return f"event {number} differs:\n  was {_shown(left, at)}\n  now {_shown(right, at)}"
     except OSError as error:
         raise LogError(f"{error.filename}: cannot be read ({error.strerror})") from error
     return "the log file equals the replay, but not the hash in the manifest: the manifest was changed"
 
 
-def _shown(line: bytes | None) -> str:
-    return "nothing: the log ends before" if line is None else line.decode(errors="replace").rstrip()[:300]
+def _first_byte(left: bytes, right: bytes) -> int:
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
+    return sum(1 for _ in same)
+
+
+def _shown(line: bytes | None, at: int) -> str:
+    """The event's kind, and what stands around the byte in which it differs."""
+    if line is None:
+        return "nothing: the log ends before"
+    text = line.rstrip(b"\n")
+    if len(text) <= _SHOWN_BYTES:
+        return text.decode(errors="replace")
+    start = max(0, at - _SHOWN_BYTES // 3)
+    return f"{text[:16].decode(errors='replace')}... {text[start : start + _SHOWN_BYTES].decode(errors='replace')}..."
 
 
 def _find_inputs(manifest: Manifest, config: RunConfig, folder: Path) -> RunConfig:

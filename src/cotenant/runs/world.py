@@ -9,11 +9,17 @@ import msgspec
 from cotenant.model.workload import Workload
 from cotenant.runs.prepare import Prepared
 
-__all__ = ["World", "build_world"]
+__all__ = ["World", "build_world", "kind_of"]
 
 
 class World(msgspec.Struct, kw_only=True):
-    """The workload with its models drawn, the truth, and the forecasts."""
+    """The workload with its models drawn, the truth, and the forecasts.
+
+    Parameters
+    ----------
+    seeds_vary : list of str
+        What another seed would change.
+    """
 
     workload: Workload
     truth: Any = None
@@ -23,5 +29,56 @@ class World(msgspec.Struct, kw_only=True):
 
 
 def build_world(prepared: Prepared, seed: int) -> World:
-    """Build it; equal arguments give equal worlds."""
-    return World(workload=prepared.workload)
+    """Build it; equal arguments give equal worlds.
+
+    Raises
+    ------
+    CotenantError
+        For a forecast, truth or table that does not exist or cannot be used.
+    """
+    from cotenant.predictors.forecast import build_runtime, build_speeds
+    from cotenant.profiles.kinds import draw_models
+
+    sizes = [kind.memory_bytes for kind in prepared.cluster.types if kind.memory_bytes]
+    workload = draw_models(prepared.workload, seed, device_memory=min(sizes, default=0))
+    named = prepared.forecast if isinstance(prepared.forecast, str) else "contention"
+    truth, forecast = build_speeds(
+        seed,
+        profiles=prepared.profiles,
+        forecast=named,
+        truth=prepared.truth,
+        cluster=prepared.cluster,
+    )
+    runtime: Any = prepared.runtime
+    if isinstance(runtime, str):
+        runtime = build_runtime(runtime, workload, seed)
+    return World(
+        workload=workload,
+        truth=truth,
+        forecast=forecast if isinstance(prepared.forecast, str) else prepared.forecast,
+        runtime=runtime,
+        seeds_vary=_varying(prepared, workload),
+    )
+
+
+def _varying(prepared: Prepared, workload: Workload) -> list[str]:
+    found = []
+    before = prepared.workload.frame
+    if "model" not in before.columns or not before["model"].equals(workload.frame["model"]):
+        found.append("the models drawn for jobs without one")
+    if prepared.profiles is None or prepared.truth == "modelled":
+        found.append("the noise of modelled speeds and their forecast")
+    else:
+        found.append("which measured pairs are truth and which forecast, and the noise of unmeasured sets")
+    if prepared.runtime == "noisy":
+        found.append("the noise of predicted running times")
+    return found
+
+
+def kind_of(knowledge: Any) -> str:
+    """What a forecast is, in a word: one that reads the truth is called an upper bound."""
+    if knowledge is None:
+        return "none"
+    described = knowledge.describe()
+    kind = str(described.get("kind", type(knowledge).__name__))
+    return f"{kind} (upper bound)" if described.get("oracle") else kind
