@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,10 @@ _PRIOR_LOG = math.log(_PRIOR_S)
 _PRIOR_SQUARE = 2.0 * _PRIOR_SPREAD**2
 _SHORTEST_S = 1e-3
 
+_Stats = list[float]
+"""Count, sum and sum of squares of log durations."""
+_Key = TypeVar("_Key", tuple[int, str], tuple[str, str])
+
 
 class HistoryRuntime:
     """Learns from jobs that ended: alike jobs of a user, backing off to coarser groups.
@@ -47,11 +51,11 @@ class HistoryRuntime:
     """
 
     def __init__(self) -> None:
-        # [count, sum, sum of squares] of log durations for each group.
-        self._fine: dict[tuple[Any, ...], list[float]] = {}
-        self._user: dict[tuple[Any, ...], list[float]] = {}
-        self._shape: dict[tuple[Any, ...], list[float]] = {}
-        self._all: list[float] = [0.0, 0.0, 0.0]
+        self._all: _Stats = [0.0, 0.0, 0.0]
+        self._shape: dict[tuple[int, str], _Stats] = {}
+        self._user: dict[tuple[str, str], _Stats] = {}
+        # The finest groups, each with its two coarser ones: one look-up instead of three.
+        self._alike: dict[tuple[str, str, int, str], tuple[_Stats, _Stats, _Stats]] = {}
 
     @classmethod
     def from_workload(cls, workload: Workload, seed: int = 0) -> HistoryRuntime:
@@ -60,20 +64,18 @@ class HistoryRuntime:
 
     def predict_s(self, job: Job) -> Interval:
         """Median of alike jobs, and the range of nine in ten of them."""
-        gpus, model, tenant, user = job.gpus, job.model, job.tenant, job.user
+        key = (job.tenant, job.user, job.gpus, job.model)
+        found = self._alike.get(key)
+        alike, owner, shape = found or (None, self._user.get(key[:2]), self._shape.get(key[2:]))
         n, total, square = self._all
-        if n:
-            mean = total / n
-        else:
-            mean = _PRIOR_LOG if job.estimate_s <= 0.0 else math.log(job.estimate_s)
-        shape = self._shape.get((gpus, model))
+        mean = total / n if n else _PRIOR_LOG
+        if not n and job.estimate_s > 0.0:
+            mean = math.log(job.estimate_s)
         if shape is not None:
             mean = (shape[1] + _SHRINK * mean) / (shape[0] + _SHRINK)
-        owner = self._user.get((tenant, user))
         if owner is not None:
             mean = (owner[1] + _SHRINK * mean) / (owner[0] + _SHRINK)
             n, total, square = owner
-        alike = self._fine.get((tenant, user, gpus, model))
         if alike is not None:
             mean = (alike[1] + _SHRINK * mean) / (alike[0] + _SHRINK)
             if alike[0] > 2.0:
@@ -88,27 +90,31 @@ class HistoryRuntime:
         """Learn from a job that ended with this much work; constant time."""
         value = math.log(work_s if work_s > _SHORTEST_S else _SHORTEST_S)
         square = value * value
-        gpus, model, tenant, user = job.gpus, job.model, job.tenant, job.user
-        stats = self._all
-        stats[0] += 1.0
-        stats[1] += value
-        stats[2] += square
-        for groups, key in (
-            (self._shape, (gpus, model)),
-            (self._user, (tenant, user)),
-            (self._fine, (tenant, user, gpus, model)),
-        ):
-            stats = groups.get(key)
-            if stats is not None:
-                stats[0] += 1.0
-                stats[1] += value
-                stats[2] += square
-            elif len(groups) < _MAX_GROUPS:
-                groups[key] = [1.0, value, square]
+        key = (job.tenant, job.user, job.gpus, job.model)
+        for stats in (self._all, *(self._alike.get(key) or self._groups(key))):
+            stats[0] += 1.0
+            stats[1] += value
+            stats[2] += square
+
+    def _groups(self, key: tuple[str, str, int, str]) -> list[_Stats]:
+        """The groups of jobs like this one, made if there is room for them."""
+        owner = _group(self._user, key[:2])
+        shape = _group(self._shape, key[2:])
+        if owner is not None and shape is not None and len(self._alike) < _MAX_GROUPS:
+            self._alike[key] = found = ([0.0, 0.0, 0.0], owner, shape)
+            return list(found)
+        return [group for group in (owner, shape) if group is not None]
 
     def describe(self) -> dict[str, Any]:
         """Plain JSON for the log."""
         return {"kind": "history", "oracle": False, "learns": "from jobs that ended"}
+
+
+def _group(groups: dict[_Key, _Stats], key: _Key) -> _Stats | None:
+    found = groups.get(key)
+    if found is None and len(groups) < _MAX_GROUPS:
+        found = groups[key] = [0.0, 0.0, 0.0]
+    return found
 
 
 class DeclaredRuntime:
