@@ -93,6 +93,7 @@ class Loop:
     ) -> None:
         self.settings = (settings or Settings()).check()
         self.state = State(cluster, self.settings, runtime)
+        self._appliers = self.state.appliers
         self.policy = policy
         self.executor = executor
         self.view = View(self.state, forecast, seed)
@@ -145,14 +146,15 @@ class Loop:
 
     def run(self) -> State:
         """Run until nothing is to come, or until ``stop``; closes the log."""
-        executor, buffer = self.executor, self._buffer
+        wait, buffer = self.executor.wait, self._buffer
+        take, decide = self._take, self._decide
         while not self._stopped:
-            events = executor.wait(self._wake)
+            events = wait(self._wake)
             if not events and self._wake == _INF:
                 break
             for event in events:
-                self._take(event)
-            self._decide()
+                take(event)
+            decide()
             if len(buffer) >= _FLUSH:
                 self._flush()
         self._close()
@@ -191,22 +193,29 @@ class Loop:
                 observer.see(batch)
 
     def _happen(self, event: ev.Event) -> None:
+        """Log and fold (``State.apply``, without the call)."""
         self._buffer.append(event)
-        self.state.apply(event)
+        state = self.state
+        state.now = event.t
+        state.version += 1
+        self._appliers[type(event)](event)
         if self._on_event is not None:
-            self._on_event(self.state, event)
+            self._on_event(state, event)
 
     # -- what the world reports ------------------------------------------------------
 
     def _take(self, event: ev.Event) -> None:
-        kind = type(event)
-        if kind is ev.Ended:
-            event = self._settle(event)  # type: ignore[arg-type]
-        self._happen(event)
-        if kind is ev.Submitted:
-            self._admit(event)  # type: ignore[arg-type]
-        elif kind is ev.CancelRequested:
-            self._cancel(event)  # type: ignore[arg-type]
+        if isinstance(event, ev.Ended):
+            if event.outcome != "done":
+                event = self._settle(event)
+            self._happen(event)
+        elif isinstance(event, ev.Submitted):
+            self._happen(event)
+            self._admit(event)
+        else:
+            self._happen(event)
+            if isinstance(event, ev.CancelRequested):
+                self._cancel(event)
 
     def _admit(self, event: ev.Submitted) -> None:
         record = self.state.records[event.job.id]

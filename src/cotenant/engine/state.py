@@ -69,7 +69,7 @@ class State(Source):
         self._rated, self._capacity = self.hooks["rated"], self.hooks["capacity"]
         self._down_nodes: set[int] = set()
         self._down_devices: set[int] = set()
-        self._appliers: dict[type, Callable[[Any], None]] = {
+        self.appliers: dict[type, Callable[[Any], None]] = {
             ev.Opened: self._nothing,
             ev.Submitted: self._submitted,
             ev.Rejected: self._rejected,
@@ -107,7 +107,7 @@ class State(Source):
         """
         self.now = event.t
         self.version += 1
-        self._appliers[type(event)](event)
+        self.appliers[type(event)](event)
 
     def _nothing(self, event: ev.Event) -> None:
         """This event changes no state."""

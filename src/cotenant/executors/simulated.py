@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from cotenant.model import events as ev
@@ -104,9 +105,9 @@ class SimulatedExecutor:
         self._truth = truth
         self._now = 0.0
         self._pairs = workload.pairs()
-        self._next: tuple[Job, Behaviour] | None = next(self._pairs, None)
         self._incidents = sorted(incidents, key=lambda e: e.t)
         self._incident = 0
+        self._incident_s = self._incidents[0].t if self._incidents else _INF
         self._behaviours: dict[int, Behaviour] = {}
         self._failed: dict[int, int] = {}
         self._left: dict[int, float] = {}
@@ -119,7 +120,8 @@ class SimulatedExecutor:
         self._out: list[ev.Event] = []
         self._solo: dict[tuple[str, int], float] = {}
         self._co: dict[tuple[str, tuple[str, ...], int], tuple[float, str]] = {}
-        self.source_hours: dict[str, float] = {}
+        self.source_hours: defaultdict[str, float] = defaultdict(float)
+        self._advance()
 
     # -- time ------------------------------------------------------------------------
 
@@ -129,29 +131,40 @@ class SimulatedExecutor:
 
     def wait(self, until: float) -> list[ev.Event]:
         """Events of the next instant, in the documented order."""
-        heap = self._heap
-        while heap and not self._valid(heap[0]):
+        heap, runs = self._heap, self._runs
+        t = self._submit_s
+        while heap:
+            entry = heap[0]
+            if entry[2] == _END:  # by far the most frequent kind: checked here, without a call
+                run = runs.get(entry[1])
+                valid = run is not None and run.epoch == entry[3]
+            else:
+                valid = self._valid(entry)
+            if valid:
+                t = min(t, entry[0])
+                break
             heapq.heappop(heap)
-        submit = self._next[0].submit_s if self._next is not None else _INF
-        t = min(submit, heap[0][0]) if heap else submit
-        incident = self._incidents[self._incident].t if self._incident < len(self._incidents) else _INF
-        t = max(min(t, incident), self._now)
+        if self._incident_s < t:
+            t = self._incident_s
+        if t < self._now:
+            t = self._now
         if t > until:
             self._now = until
             return []
         if t == _INF:
             return []
         self._now = t
-        if incident <= t:
+        if self._incident_s <= t:
             self._play_incidents(t)
-        while self._next is not None and self._next[0].submit_s <= t:
-            self._submit(*self._next)
-            self._next = next(self._pairs, None)
+        while self._submit_s <= t:
+            self._submit()
         while heap and heap[0][0] <= t:
             entry = heapq.heappop(heap)
             if self._valid(entry):
                 self._due(entry)
-        return self.drain()
+            heap = self._heap
+        out, self._out = self._out, []
+        return out
 
     def _valid(self, entry: _Entry) -> bool:
         if entry[2] == _GAVE_UP:
@@ -170,13 +183,22 @@ class SimulatedExecutor:
         """What runs, by job."""
         return {job_id: run.place for job_id, run in self._runs.items()}
 
-    def _submit(self, job: Job, behaviour: Behaviour) -> None:
+    def _advance(self) -> None:
+        """Look at the next job to come."""
+        self._next = next(self._pairs, None)
+        self._submit_s = self._next[0].submit_s if self._next is not None else _INF
+
+    def _submit(self) -> None:
+        if self._next is None:
+            return
+        job, behaviour = self._next
         self._behaviours[job.id] = behaviour
         if job.leave_s > 0:
             self._patient.add(job.id)
             self._push(job.leave_s, job.id, _GAVE_UP, 0)
         # A job submitted before the clock's present (a trace may start before zero) arrives now.
         self._out.append(ev.Submitted(self._now, job))
+        self._advance()
 
     def _push(self, t: float, job_id: int, kind: int, epoch: int) -> None:
         heapq.heappush(self._heap, (t, job_id, kind, epoch))
@@ -361,12 +383,14 @@ class SimulatedExecutor:
 
     def _settle(self, run: _Run) -> None:
         """Bring progress up to the present."""
-        elapsed = self._now - run.since_s
+        now = self._now
+        elapsed = now - run.since_s
         if elapsed > 0.0:
-            run.left_s = max(0.0, run.left_s - elapsed * run.rate)
+            left = run.left_s - elapsed * run.rate
+            run.left_s = left if left > 0.0 else 0.0
             hours = elapsed * len(run.place.devices) / 3600.0
-            self.source_hours[run.source] = self.source_hours.get(run.source, 0.0) + hours
-        run.since_s = self._now
+            self.source_hours[run.source] += hours
+            run.since_s = now
 
     # -- speeds ------------------------------------------------------------------------
 
@@ -504,6 +528,8 @@ class SimulatedExecutor:
         while self._incident < len(self._incidents) and self._incidents[self._incident].t <= t:
             due.append(self._incidents[self._incident])
             self._incident += 1
+        left = self._incident < len(self._incidents)
+        self._incident_s = self._incidents[self._incident].t if left else _INF
         for event in due:
             self._out.append(event)
             if isinstance(event, ev.NodeDown):

@@ -140,6 +140,12 @@ class Ledger:
                 self.residents[device] = mine
                 self.free_milli[device] = 0
                 self.free_memory[device] = 0
+        elif share.mode == "spatial":
+            for device in place.devices:
+                beside = self.residents[device]
+                self.residents[device] = tuple(sorted((*beside, job_id))) if beside else (job_id,)
+                self.free_milli[device] -= share.compute_milli
+                self.free_memory[device] -= share.memory_bytes
         else:
             for device in place.devices:
                 self.residents[device] = tuple(sorted((*self.residents[device], job_id)))
@@ -156,6 +162,13 @@ class Ledger:
                 self.residents[device] = ()
                 self.free_milli[device] = DEVICE_MILLI
                 self.free_memory[device] = layout.device_memory[device]
+        elif share.mode == "spatial":
+            for device in place.devices:
+                residents = self.residents[device]
+                rest = () if len(residents) == 1 else tuple([j for j in residents if j != job_id])
+                self.residents[device] = rest
+                self.free_milli[device] += share.compute_milli
+                self.free_memory[device] += share.memory_bytes
         else:
             for device in place.devices:
                 self.residents[device] = tuple(j for j in self.residents[device] if j != job_id)
@@ -179,15 +192,9 @@ class Ledger:
         return freed
 
     def _memory_left(self, device: int) -> int:
-        """Capacity less what is held; time-sliced residents are on the device one at a time."""
-        total = sliced = 0
-        for job_id in self.residents[device]:
-            share = self.share_on(job_id, device)
-            if share.mode == "time-sliced":
-                sliced = max(sliced, share.memory_bytes)
-            else:
-                total += share.memory_bytes
-        return self.layout.device_memory[device] - total - sliced
+        """Capacity less the largest of the time-sliced residents: they are there one at a time."""
+        largest = max((self.share_on(j, device).memory_bytes for j in self.residents[device]), default=0)
+        return self.layout.device_memory[device] - largest
 
     def share_on(self, job_id: int, device: int) -> Share:
         """The share a job holds on a device it is resident on."""
