@@ -1,0 +1,209 @@
+"""One row of numbers for each job, in columns that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from cotenant.errors import LogError
+from cotenant.model.jobs import Job
+from cotenant.report.columns import Codes, column, grown
+
+__all__ = ["NOT_STATED", "SIZE_CLASSES", "JobTable", "Outcomes", "size_class"]
+
+Ints = npt.NDArray[Any]
+Floats = npt.NDArray[Any]
+
+NOT_STATED = "not-stated"
+"""Reason of a waiting job about which the log says nothing yet."""
+SIZE_CLASSES = ("0", "1", "2-4", "5-8", ">8")
+"""Classes of gang size, in devices; 0 are jobs without a GPU."""
+
+
+def size_class(gpus: npt.ArrayLike) -> Ints:
+    """Index into ``SIZE_CLASSES`` for each gang size.
+
+    >>> size_class([0, 1, 4, 5, 9]).tolist()
+    [0, 1, 2, 3, 4]
+    """
+    return np.searchsorted(np.array([0, 1, 4, 8]), np.asarray(gpus), side="left").astype(np.int64)
+
+
+class Outcomes:
+    """Codes of how a job stands at the end of the log."""
+
+    NAMES = ("waiting", "running", "done", "failed", "cancelled", "lost", "preempted", "rejected")
+    WAITING, RUNNING, DONE, FAILED, CANCELLED, LOST, PREEMPTED, REJECTED = range(8)
+    OF: dict[str, int] = {"done": 2, "failed": 3, "cancelled": 4, "lost": 5, "preempted": 6}
+
+    @classmethod
+    def of_rejection(cls, reason: str) -> int:
+        """A job cancelled while it waited counts as cancelled, every other as rejected."""
+        return cls.CANCELLED if str(reason).startswith("cancel") else cls.REJECTED
+
+
+class JobTable:
+    """Accumulators by job id. Sums hold ``-t`` at each beginning and ``+t`` at each end."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.submit_s: Floats = np.zeros(0)
+        self.first_s: Floats = np.zeros(0)
+        self.end_s: Floats = np.zeros(0)
+        self.queued_s: Floats = np.zeros(0)
+        self.run_s: Floats = np.zeros(0)
+        self.gpu_s: Floats = np.zeros(0)
+        self.work_s: Floats = np.zeros(0)
+        self.open_work_s: Floats = np.zeros(0)
+        self.lost_s: Floats = np.zeros(0)
+        self.demand: Floats = np.zeros(0)
+        self.rate: Floats = np.zeros(0)
+        self.width = np.zeros(0, dtype=np.int32)
+        self.reason = np.zeros(0, dtype=np.int16)
+        self.gpus = np.zeros(0, dtype=np.int32)
+        self.priority = np.zeros(0, dtype=np.int32)
+        self.outcome = np.zeros(0, dtype=np.int8)
+        self.attempts = np.zeros(0, dtype=np.int32)
+        self.suspensions = np.zeros(0, dtype=np.int32)
+        self.moves = np.zeros(0, dtype=np.int32)
+        self.nodes = np.zeros(0, dtype=np.int32)
+        self.words = {name: np.zeros(0, dtype=np.int32) for name in ("model", "tenant", "user", "job_class")}
+        self.codes = {name: Codes() for name in self.words}
+        self.reasons = Codes()
+        self.reasons.encode([NOT_STATED])
+        self._names: list[pl.Series] = []
+        self._name_ids: list[Ints] = []
+
+    def submit(self, jobs: Sequence[Job], t: Floats) -> None:
+        """Add jobs.
+
+        Raises
+        ------
+        LogError
+            If an id is negative or was used before.
+        """
+        ids = column(jobs, "id")
+        self._grow(int(ids.max()) + 1)
+        if ids.min() < 0 or self.known(ids).any() or (np.diff(np.sort(ids)) == 0).any():
+            raise LogError("a job id is negative, or is submitted twice in one log")
+        self.submit_s[ids] = t
+        self.gpus[ids] = column(jobs, "gpus")
+        self.priority[ids] = column(jobs, "priority")
+        for name, words in self.words.items():
+            words[ids] = column(jobs, name, via=self.codes[name].__getitem__)
+        self._names.append(pl.Series([job.name for job in jobs], dtype=pl.String))
+        self._name_ids.append(ids.astype(np.int32))
+
+    def _grow(self, size: int) -> None:
+        if size <= self.size:
+            return
+        fills = {"submit_s": np.nan, "first_s": np.nan, "end_s": np.nan, "width": -1, "reason": -1}
+        for name, values in vars(self).items():
+            if isinstance(values, np.ndarray):
+                setattr(self, name, grown(values, size, fills.get(name, 0)))
+        for name, values in self.words.items():
+            self.words[name] = grown(values, size, 0)
+        self.size = size
+
+    def known(self, ids: Ints) -> npt.NDArray[np.bool_]:
+        """Which of the ids were submitted."""
+        inside = ids < self.size
+        out = np.zeros(ids.size, dtype=bool)
+        out[inside] = ~np.isnan(self.submit_s[ids[inside]])
+        return out
+
+    def start(self, ids: Ints, t: Floats, attempts: Ints, nodes: Ints) -> None:
+        """Note starts, in order."""
+        first = np.fmin(np.inf, self.first_s[ids])
+        self.first_s[ids[::-1]] = np.minimum(first, t)[::-1]  # of repeated ids the first one stays
+        np.maximum.at(self.attempts, ids, attempts.astype(np.int32))
+        np.maximum.at(self.nodes, ids, nodes.astype(np.int32))
+
+    def leave(self, ids: Ints, work_s: Floats, is_end: npt.NDArray[np.bool_]) -> None:
+        """Note suspensions and ends of attempts, in order, with the attempt's useful work."""
+        np.add.at(self.work_s, ids[is_end], work_s[is_end])
+        self.open_work_s[ids] = np.where(is_end, 0.0, work_s)
+        np.add.at(self.suspensions, ids[~is_end], 1)
+
+    def end(
+        self, ids: Ints, t: Floats, outcome: Ints, final: npt.NDArray[np.bool_], lost_s: Floats | None
+    ) -> None:
+        """Note ends of attempts; only final ones are outcomes."""
+        if lost_s is not None:
+            np.add.at(self.lost_s, ids, lost_s)
+        self.outcome[ids[final]] = outcome[final]
+        self.end_s[ids[final]] = t[final]
+        again = ids[~final & (outcome == Outcomes.PREEMPTED)]
+        np.add.at(self.suspensions, again, 1)
+
+    def accumulate(self, ids: Ints, t: Floats, queue: Ints, run: Ints, held: Ints) -> None:
+        """Add to the sums of waiting, running and GPU time; arguments are jumps."""
+        for total, jump in ((self.queued_s, queue), (self.run_s, run), (self.gpu_s, held)):
+            hit = np.flatnonzero(jump)
+            np.add.at(total, ids[hit], -t[hit] * jump[hit])
+
+    def frame(self, end_s: float, capacity: int) -> pl.DataFrame:
+        """One row for each job, as of ``end_s``; null where a value does not apply."""
+        have = np.flatnonzero(~np.isnan(self.submit_s[: self.size]))
+        outcome = self.outcome[have].astype(np.int64)
+        waiting, running = self.reason[have] >= 0, self.width[have] >= 0
+        outcome[running & (outcome == 0)] = Outcomes.RUNNING
+        submit, first, end = self.submit_s[have], self.first_s[have], self.end_s[have]
+        gpus = self.gpus[have]
+        run = self.run_s[have] + running * end_s
+        work = self.work_s[have] + self.open_work_s[have]
+        started = ~np.isnan(first)
+        over = np.isin(outcome, (Outcomes.DONE, Outcomes.FAILED, Outcomes.CANCELLED)) & started
+        jct = np.where(started, end - submit, np.nan)
+        ideal = np.where(over & (work > 0), work, np.nan)
+        contention = np.where(over & (jct > 0), self.demand[have], np.nan)
+        contention /= np.where(jct > 0, jct, 1.0) * max(capacity, 1)
+        columns: dict[str, Any] = {
+            "id": have,
+            "name": self._name_column(have),
+            **{name: _words(self.codes[name], codes[have]) for name, codes in self.words.items()},
+            "gpus": gpus,
+            "priority": self.priority[have],
+            "submit_s": submit,
+            "first_start_s": first,
+            "end_s": end,
+            "outcome": pl.Series(Outcomes.NAMES, dtype=pl.String).gather(outcome),
+            "wait_s": first - submit,
+            "queued_s": _clean(self.queued_s[have] + waiting * end_s),
+            "run_s": _clean(run),
+            "gpu_s": _clean(self.gpu_s[have] + np.maximum(self.width[have], 0) * end_s),
+            "jct_s": jct,
+            "work_s": work,
+            "slowdown": jct / ideal,
+            "corun_slowdown": _clean(run) / ideal,
+            "rho": jct / (ideal * np.maximum(1.0, contention)),
+            "attempts": self.attempts[have],
+            "preemptions": self.suspensions[have],
+            "moves": self.moves[have],
+            "lost_s": self.lost_s[have],
+            "nodes": self.nodes[have],
+        }
+        return pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
+
+    def _name_column(self, have: Ints) -> pl.Series:
+        if not self._names:
+            return pl.Series([], dtype=pl.String)
+        names = pl.concat(self._names)
+        self._names = [names]
+        ids = np.concatenate(self._name_ids)
+        self._name_ids = [ids]
+        rank = np.argsort(ids, kind="stable")
+        return names.gather(rank[np.searchsorted(ids[rank], have)])
+
+
+def _words(codes: Codes, chosen: Ints) -> pl.Series:
+    return pl.Series(codes.words, dtype=pl.String).gather(chosen)
+
+
+def _clean(seconds: Floats) -> Floats:
+    # Sums of large times of both signs leave rounding dust behind; a microsecond is nothing here.
+    return np.round(seconds, 6) + 0.0

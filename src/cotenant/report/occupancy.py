@@ -1,0 +1,315 @@
+"""Who is on which device, folded a block of events at a time.
+
+The walk over placement events is plain Python and keeps only running jobs; everything that
+follows from it (devices allocated, busy, free per node, the largest job that could be
+placed) is computed for the whole block at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import Cluster
+from cotenant.report.bins import StepBins
+from cotenant.report.columns import running_totals
+from cotenant.report.holes import Holes
+from cotenant.report.kinds import Kind
+
+__all__ = ["HEAT_ROWS", "SEGMENT_DEVICES", "Channel", "Occupancy"]
+
+Ints = npt.NDArray[Any]
+Floats = npt.NDArray[Any]
+
+HEAT_ROWS = 128
+"""Most rows of the device-by-time picture; beyond that, neighbouring devices share a row."""
+SEGMENT_DEVICES = 16
+"""How many of the first devices keep the exact times of their residents."""
+SEGMENT_LIMIT = 3000
+"""How many of those intervals are kept."""
+
+
+class Channel:
+    """Rows of the timeline."""
+
+    ALLOCATED, BUSY, SHARED, RESERVED, AVAILABLE, FREE = range(6)
+    GOODPUT, QUEUE_JOBS, QUEUE_GPUS, RUNNING = range(6, 10)
+    PLACEABLE, STRANDED, FRAGMENT, ANY_FREE = range(10, 14)
+    COUNT = 14
+
+
+# What a row of the walk does to (residents, active residents, blocks, reservations).
+(
+    _ENTER,
+    _LEAVE,
+    _WAKE,
+    _SLEEP,
+    _ENTER_ACTIVE,
+    _LEAVE_ACTIVE,
+    _BLOCK,
+    _UNBLOCK,
+    _RESERVE,
+    _UNRESERVE,
+    _NOTHING,
+) = range(11)
+_EFFECT = np.array(
+    [
+        [1, -1, 0, 0, 1, -1, 0, 0, 0, 0, 0],
+        [0, 0, 1, -1, 1, -1, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 1, -1, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0, 0, 1, -1, 0],
+    ],
+    dtype=np.int64,
+)
+
+_EFFECT_OF = np.full((len(Kind.PLACES), 3), _NOTHING, dtype=np.int64)
+"""Effect by kind of event and by whether the job's progress stops (0), goes on (1) or begins (2)."""
+_EFFECT_OF[Kind.STARTED] = _ENTER
+_EFFECT_OF[[Kind.ENDED, Kind.SUSPENDED]] = (_LEAVE_ACTIVE, _LEAVE, _LEAVE)
+_EFFECT_OF[[Kind.RATED, Kind.STOPPING]] = (_SLEEP, _NOTHING, _WAKE)
+
+
+class _Rows:
+    """Rows that events of the rarer kinds add: position in the block, devices, effect."""
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+        self.devices: list[Sequence[int]] = []
+        self.effect: list[int] = []
+
+    def put(self, at: int, devices: Sequence[int], effect: int) -> None:
+        if devices:
+            self.at.append(at)
+            self.devices.append(devices)
+            self.effect.append(effect)
+
+
+class Occupancy:
+    """State of the devices, and what is known about them over time.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    start_s : float
+        Start of the window of the run.
+    """
+
+    def __init__(self, cluster: Cluster, start_s: float) -> None:
+        sizes = [sum(count for _, count in node.gpus) for node in cluster.nodes]
+        kinds = {kind.name: i for i, kind in enumerate(cluster.types)}
+        count = sum(sizes)
+        self.node_of: Ints = np.repeat(np.arange(len(sizes)), sizes)
+        self.first: list[int] = [0, *np.cumsum(sizes).tolist()]
+        self.type_of: Ints = np.array(
+            [kinds[name] for node in cluster.nodes for name, n in node.gpus for _ in range(n)], dtype=np.int64
+        )
+        self.bins = StepBins(Channel.COUNT, start_s)
+        self.bins.add(Channel.AVAILABLE, [start_s], [float(count)])
+        self.bins.add(Channel.FREE, [start_s], [float(count)])
+        per_row = max(1, -(-count // HEAT_ROWS))
+        self.heat_row: Ints = np.arange(count) // per_row
+        rows = int(self.heat_row[-1]) + 1 if count else 0
+        self.heat = StepBins(2 * rows, start_s, max_bins=400)
+        self.holes = Holes(sizes, self.bins, start_s)
+        self.busy_s: Floats = np.zeros(count)
+        self.allocated_s: Floats = np.zeros(count)
+        self._now: Ints = np.zeros((4, count), dtype=np.int64)
+        self._held: dict[int, tuple[int, ...]] = {}
+        self._reserved: dict[int, tuple[int, ...]] = {}
+        self._down: set[tuple[str, int]] = set()
+        self.segments: list[tuple[int, int, float, float]] = []
+        self._open: dict[tuple[int, int], float] = {}
+
+    @property
+    def count(self) -> int:
+        """Devices in all."""
+        return int(self.node_of.size)
+
+    def fold(
+        self,
+        block: Sequence[Any],
+        codes: npt.NDArray[np.uint8],
+        t: Floats,
+        moves: tuple[Ints, npt.NDArray[np.bool_], Ints],
+        queue: tuple[Ints, Ints, Ints],
+    ) -> None:
+        """Fold one block.
+
+        Parameters
+        ----------
+        block : sequence of Event
+        codes : (n,) array of Kind
+        t : (n,) array
+            Times.
+        moves : three (n,) arrays
+            +1 where a job begins to progress and -1 where it stops to; whether it progresses
+            after the event; its id.
+        queue : three arrays
+            Position, gang size and +1 or -1 of each change of the queue, in order.
+        """
+        flags, active, ids = moves
+        places = np.flatnonzero(Kind.PLACES[codes] | (flags != 0))
+        kinds = codes[places]
+        rows = _Rows()
+        devices = self._walk([block[i] for i in places.tolist()], kinds, places, rows, active)
+        effect = _EFFECT_OF[kinds, flags[places] + 1]
+        if rows.at:
+            places = np.concatenate([places, np.array(rows.at, dtype=np.int64)])
+            effect = np.concatenate([effect, np.array(rows.effect, dtype=np.int64)])
+            devices += rows.devices
+        lengths = np.fromiter(map(len, devices), np.int64, len(devices))
+        flat = np.fromiter(chain.from_iterable(devices), np.int64, int(lengths.sum()))
+        at, effect = np.repeat(places, lengths), np.repeat(effect, lengths)
+        if rows.at:
+            order = np.argsort(at, kind="stable")
+            flat, at, effect = flat[order], at[order], effect[order]
+        self._keep_segments(flat, at, effect, ids, t)
+        self._apply(flat, at, effect, t, queue)
+
+    def _walk(
+        self,
+        events: Sequence[Any],
+        kinds: npt.NDArray[np.uint8],
+        places: Ints,
+        rows: _Rows,
+        active: npt.NDArray[np.bool_],
+    ) -> list[Sequence[int]]:
+        """Devices each event is about; events that need several rows put them in ``rows``."""
+        held, waking, leaving = self._held, (Kind.RATED, Kind.STOPPING), (Kind.ENDED, Kind.SUSPENDED)
+        out: list[Sequence[int]] = []
+        for i, (event, kind) in enumerate(zip(events, kinds.tolist(), strict=True)):
+            if kind in waking:
+                out.append(held.get(event.id, ()))
+            elif kind == Kind.STARTED:
+                held[event.id] = devices = event.devices
+                out.append(devices)
+                if self._reserved:
+                    self._unreserve(rows, int(places[i]), event.id)
+            elif kind in leaving:
+                out.append(held.pop(event.id, ()))
+            else:
+                out.append(())
+                at = int(places[i])
+                self._rare(rows, at, kind, event, bool(active[at]))
+        return out
+
+    def _rare(self, rows: _Rows, at: int, code: int, event: Any, active: bool) -> None:
+        enter, leave = (_ENTER_ACTIVE, _LEAVE_ACTIVE) if active else (_ENTER, _LEAVE)
+        if code in (Kind.MOVED, Kind.RESIZED):
+            old = self._held.get(event.id, ())
+            gone = tuple(d for d in old if d not in event.devices)
+            rows.put(at, [d for d in event.devices if d not in old], enter)
+            self._held[event.id] = tuple(event.devices)
+            if code == Kind.MOVED:
+                self._held[event.id] += gone  # until they are released
+            else:
+                rows.put(at, gone, leave)
+        elif code == Kind.RELEASED:
+            old = self._held.get(event.id, ())
+            rows.put(at, [d for d in event.devices if d in old], leave)
+            self._held[event.id] = tuple(d for d in old if d not in event.devices)
+        elif code == Kind.RESERVED:
+            self._unreserve(rows, at, event.id)
+            if event.devices:
+                self._reserved[event.id] = event.devices
+                rows.put(at, event.devices, _RESERVE)
+        elif code == Kind.REJECTED:
+            self._unreserve(rows, at, event.id)
+        else:
+            self._availability(rows, at, code, event)
+
+    def _unreserve(self, rows: _Rows, at: int, job: int) -> None:
+        rows.put(at, self._reserved.pop(job, ()), _UNRESERVE)
+
+    def _availability(self, rows: _Rows, at: int, code: int, event: Any) -> None:
+        what, adds = Kind.AVAILABILITY[code]
+        place = event.device if what == "device" else event.node
+        if ((what, place) in self._down) == adds:
+            return
+        (self._down.add if adds else self._down.discard)((what, place))
+        devices = [place] if what == "device" else range(self.first[place], self.first[place + 1])
+        rows.put(at, devices, _BLOCK if adds else _UNBLOCK)
+
+    def spans(self, devices: Sequence[Sequence[int]]) -> Ints:
+        """Number of nodes under each placement (devices ascending)."""
+        lengths = np.fromiter(map(len, devices), np.int64, len(devices))
+        flat = np.fromiter(chain.from_iterable(devices), np.int64, int(lengths.sum()))
+        owner = np.repeat(np.arange(lengths.size), lengths)
+        node = self.node_of[flat]
+        fresh = np.ones(flat.size, dtype=bool)
+        fresh[1:] = (owner[1:] != owner[:-1]) | (node[1:] != node[:-1])
+        return np.bincount(owner[fresh], minlength=lengths.size)
+
+    def _apply(self, flat: Ints, at: Ints, effect: Ints, t: Floats, queue: tuple[Ints, Ints, Ints]) -> None:
+        order = np.argsort(flat, kind="stable")
+        device = flat[order]
+        before, after = self._totals(device, _EFFECT[:, effect[order]])
+        at_sorted = at[order]
+        self._count(device, t[at_sorted], before, after)
+        change = _free(after).astype(np.int64) - _free(before)
+        moved = np.flatnonzero(change)
+        back = moved[np.argsort(order[moved], kind="stable")]
+        self.bins.add(Channel.FREE, t[at_sorted[back]], change[back])
+        self.holes.apply((at_sorted[back], self.node_of[device[back]], change[back]), queue, t)
+
+    def _totals(self, device: Ints, effect: Ints) -> tuple[Ints, Ints]:
+        before, after = np.zeros_like(effect), np.zeros_like(effect)
+        for i in range(4):
+            after[i] = running_totals(device, effect[i], self._now[i])
+            before[i] = after[i] - effect[i]
+            self._now[i][device] = after[i]  # of repeated indices the last one stays
+        return before, after
+
+    def _count(self, device: Ints, t: Floats, before: Ints, after: Ints) -> None:
+        down_before, down_after = before[2] > 0, after[2] > 0
+        pairs = {
+            Channel.ALLOCATED: (before[0] > 0, after[0] > 0),
+            Channel.BUSY: (before[1] > 0, after[1] > 0),
+            Channel.SHARED: (before[0] > 1, after[0] > 1),
+            Channel.RESERVED: ((before[3] > 0) & (before[0] == 0), (after[3] > 0) & (after[0] == 0)),
+            Channel.AVAILABLE: (~down_before, ~down_after),
+        }
+        rows = int(self.heat_row[-1]) + 1 if self.count else 0
+        for channel, (was, is_now) in pairs.items():
+            jump = is_now.astype(np.int64) - was
+            hit = np.flatnonzero(jump)
+            if hit.size == 0:
+                continue
+            when, by, where = t[hit], jump[hit], device[hit]
+            self.bins.add(channel, when, by)
+            if channel == Channel.BUSY:
+                np.add.at(self.busy_s, where, -by * when)
+                self.heat.add(rows + self.heat_row[where], when, by)
+            elif channel == Channel.ALLOCATED:
+                np.add.at(self.allocated_s, where, -by * when)
+        residents = after[0] - before[0]
+        hit = np.flatnonzero(residents)
+        self.heat.add(self.heat_row[device[hit]], t[hit], residents[hit])
+
+    def _keep_segments(self, flat: Ints, at: Ints, effect: Ints, ids: Ints, t: Floats) -> None:
+        if len(self.segments) >= SEGMENT_LIMIT:
+            return
+        for i in np.flatnonzero(flat < SEGMENT_DEVICES).tolist():
+            key = (int(flat[i]), int(ids[at[i]]))
+            if effect[i] in (_ENTER, _ENTER_ACTIVE):
+                self._open[key] = float(t[at[i]])
+            elif effect[i] in (_LEAVE, _LEAVE_ACTIVE) and key in self._open:
+                self.segments.append((*key, self._open.pop(key), float(t[at[i]])))
+
+    def seconds(self, end_s: float) -> tuple[Floats, Floats]:
+        """Seconds each device was allocated and busy until ``end_s``."""
+        return self.allocated_s + (self._now[0] > 0) * end_s, self.busy_s + (self._now[1] > 0) * end_s
+
+    def all_segments(self, end_s: float) -> list[tuple[int, int, float, float]]:
+        """(device, job, from, to) on the first devices, those still open closed at ``end_s``."""
+        still = [(d, j, start, end_s) for (d, j), start in self._open.items()]
+        return sorted(self.segments + still)[:SEGMENT_LIMIT]
+
+
+def _free(state: Ints) -> npt.NDArray[np.bool_]:
+    free: npt.NDArray[np.bool_] = (state[0] == 0) & (state[2] == 0)
+    return free
