@@ -14,7 +14,7 @@ from cotenant.model.ledger import Ledger, low_bits
 from cotenant.model.plan import Reason
 from cotenant.model.settings import Settings
 
-__all__ = ["Shape", "ShapeTable", "find_cpu_node", "find_whole", "why_not"]
+__all__ = ["Shape", "ShapeTable", "find_cpu_node", "find_whole", "host_fits", "why_not"]
 
 
 class Shape:
@@ -160,7 +160,7 @@ def find_whole(ledger: Ledger, shape: Shape) -> tuple[int, ...] | None:
         for kind in shape.types:
             if shape.cpu_milli or shape.host_bytes:
                 for bay in ledger.bays_by_room(kind, gpus):
-                    if _host_fits(ledger, shape, bay, gpus):
+                    if host_fits(ledger, shape, bay, gpus):
                         return ledger.layout.devices(bay, low_bits(ledger.whole[bay], gpus))
                 continue
             bay = ledger.tightest_bay(kind, gpus)
@@ -180,7 +180,7 @@ def _span(ledger: Ledger, shape: Shape, kind: int) -> tuple[int, ...] | None:
     needs_host = bool(shape.cpu_milli or shape.host_bytes)
     for roomiest in ledger.bays_by_most_room(kind):
         bay, take = roomiest, min(ledger.whole[roomiest].bit_count(), left)
-        if needs_host and not _host_fits(ledger, shape, bay, take):
+        if needs_host and not host_fits(ledger, shape, bay, take):
             continue
         if take == left and not needs_host:
             taken = {ledger.layout.device_bay[d] for d in devices}
@@ -192,7 +192,8 @@ def _span(ledger: Ledger, shape: Shape, kind: int) -> tuple[int, ...] | None:
     return None
 
 
-def _host_fits(ledger: Ledger, shape: Shape, bay: int, gpus: int) -> bool:
+def host_fits(ledger: Ledger, shape: Shape, bay: int, gpus: int) -> bool:
+    """Whether a bay's node has the host share of ``gpus`` of a shape's devices."""
     node = ledger.layout.bay_node[bay]
     cpu = -(-shape.cpu_milli * gpus // shape.gpus)
     host = -(-shape.host_bytes * gpus // shape.gpus)
