@@ -15,6 +15,7 @@ from cotenant.model.ports import RuntimeForecast
 from cotenant.model.queue import PendingQueue
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.rules import Books
+from cotenant.model.service import ServiceCounts
 from cotenant.model.settings import Settings
 from cotenant.model.shape import ShapeTable
 from cotenant.model.view import HOOKS, Source
@@ -54,6 +55,7 @@ class State(Source):
         self.now = 0.0
         self.version = 0
         self.memo: Any = None
+        self.service = ServiceCounts()
         self.counts = {
             "submitted": 0,
             "done": 0,
@@ -170,6 +172,8 @@ class State(Source):
     def _stopping(self, event: ev.Stopping) -> None:
         record = self._expect(event.id, event, Status.RUNNING)
         record.status = Status.STOPPING
+        for hook in self._rated:
+            hook(record)
 
     def _suspended(self, event: ev.Suspended) -> None:
         record = self._expect_running(event.id, event)
@@ -185,6 +189,7 @@ class State(Source):
             record.status = Status.ENDED
             del self.records[record.id]
             self.counts[event.outcome] += 1
+            self.service.add(record.ran_s * (record.job.gpus or 1))
             if self._runtime and event.outcome == "done":
                 self._runtime.observe(record.job, event.work_s)
             return
@@ -250,9 +255,8 @@ class State(Source):
         record.priority = event.priority
         record.key = (-event.priority, record.id)
         self.queue.reorder(record)
-        if pending:
-            for hook in self._enqueued:
-                hook(record)
+        for hook in self._enqueued if pending else self._rated:
+            hook(record)
 
     # -- cluster ---------------------------------------------------------------------
 

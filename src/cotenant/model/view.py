@@ -19,6 +19,7 @@ from cotenant.model.plan import Decision, Reason, Refusal, Start, Stop, Why
 from cotenant.model.queue import PendingQueue
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.rules import Books, check_start, check_stop
+from cotenant.model.service import ServiceCounts
 from cotenant.model.settings import Settings
 from cotenant.model.shape import find_cpu_node, find_whole, why_not
 
@@ -58,7 +59,7 @@ class Index:
         """A job left devices; the books show it already."""
 
     def rated(self, record: JobRecord) -> None:
-        """A running job's speed changed."""
+        """A running job's speed or priority changed, or it began to stop."""
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Devices failed, returned, were drained, reserved or released."""
@@ -75,6 +76,7 @@ class Source:
     records: dict[int, JobRecord]
     running: dict[int, JobRecord]
     settings: Settings
+    service: ServiceCounts
     hooks: dict[str, list[Callable[..., None]]]
 
 
@@ -100,6 +102,8 @@ class View:
     forecast : Forecast
         What may be known about speeds.
     settings : Settings
+    service : ServiceCounts
+        Device-seconds that ended jobs had held, as counts in classes. Read only.
     memo : object
         What the policy returned as ``Plan.memo`` last.
     """
@@ -112,6 +116,7 @@ class View:
         self.running: Mapping[int, JobRecord] = source.running
         self.records: Mapping[int, JobRecord] = source.records
         self.settings = source.settings
+        self.service = source.service
         self.books = source.books
         self._forecast = forecast
         self.seed = seed
