@@ -37,7 +37,9 @@ def test_aliases_ignore_case_spaces_and_vendor(asked: str, found: str) -> None:
 
 
 def test_an_unknown_type_offers_the_nearest_and_all() -> None:
-    with pytest.raises(UnknownNameError, match=r'no device type "V10O"; did you mean "V100"\? known: A10, .*V100'):
+    with pytest.raises(
+        UnknownNameError, match=r'no device type "V10O"; did you mean "V100"\? known: A10, .*V100'
+    ):
         device_type("V10O")
 
 

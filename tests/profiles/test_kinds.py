@@ -24,7 +24,13 @@ def _workload(names: list[str], gpus: list[int] | None = None, **columns: list[o
     n = len(names)
     return Workload(
         pl.DataFrame(
-            {"name": names, "submit_s": [0.0] * n, "duration_s": [60.0] * n, "gpus": gpus or [1] * n, **columns}
+            {
+                "name": names,
+                "submit_s": [0.0] * n,
+                "duration_s": [60.0] * n,
+                "gpus": gpus or [1] * n,
+                **columns,
+            }
         )
     )
 
@@ -146,7 +152,7 @@ def test_draws_are_uniform_and_belong_to_their_names() -> None:
     drawn = uniforms(3, "test", names)
     # Standard error of the mean: 0.289 / sqrt(20,000) = 0.002.
     assert abs(drawn.mean() - 0.5) < 0.01
-    assert 0 <= drawn.min() and drawn.max() < 1
+    assert drawn.min() >= 0 and drawn.max() < 1
     assert uniforms(3, "test", names[7:8])[0] == drawn[7]
     assert uniforms(3, "other", names[7:8])[0] != drawn[7]
     assert uniform(1, "a", "b") != uniform(1, "ab")

@@ -57,7 +57,10 @@ def test_speeds_just_above_one_are_one_and_implausible_ones_are_not_used(tmp_pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (HEADER + "V100,x,y,fast,0.5,one\n", r"pairs\.csv:2 \[a_speed\]: speed 'fast' is not a positive number"),
+        (
+            HEADER + "V100,x,y,fast,0.5,one\n",
+            r"pairs\.csv:2 \[a_speed\]: speed 'fast' is not a positive number",
+        ),
         (HEADER + "V100,x,y,0.5,0.5,one\nV100,x,z,0.5,-1,one\n", r"pairs\.csv:3 \[b_speed\]: speed '-1'"),
         (HEADER + "V100,x,y,0.5,nan,one\n", r"\[b_speed\]: speed 'nan'"),
         (HEADER + ",x,y,0.5,0.5,one\n", r"pairs\.csv:2 \[device_type\]: is empty"),
@@ -70,7 +73,9 @@ def test_a_bad_cell_is_named_with_file_line_and_column(tmp_path: Path, text: str
 
 
 def test_files_of_another_kind_are_refused_with_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"columns a_speed, b_speed are missing \(found: device_type, a, b\)"):
+    with pytest.raises(
+        ConfigError, match=r"columns a_speed, b_speed are missing \(found: device_type, a, b\)"
+    ):
         CoRunTable.load(_write(tmp_path, "device_type,a,b\n"))
     with pytest.raises(ConfigError, match="no such file"):
         CoRunTable.load(tmp_path / "absent.csv")
