@@ -220,17 +220,29 @@ class _Candidates(Index):
         self._verdicts: dict[tuple[str, int], _Verdict | None] = {}
         self._demands: dict[tuple[Any, ...], PendingQueue] = {}
         self._classes: dict[tuple[Any, ...], _Class] = {}
-        self._by_gpus: dict[int, list[_Class]] = {}
+        # What waits, so that a change looks at nothing else.
+        self._waiting_classes: dict[int, dict[int, _Class]] = {}
+        self._waiting_demands: dict[int, tuple[int, tuple[int, ...], PendingQueue]] = {}
         self._demand_keys: dict[tuple[int, str], tuple[Any, ...]] = {}
         self.heap: list[tuple[tuple[int, int], int, PendingQueue]] = []
-        for record in view.queue:
+        self._fill()
+
+    def _fill(self) -> None:
+        """Take in all that waits."""
+        self._limited = frozenset(self._view.books.limits)
+        self._demands.clear()
+        self._classes.clear()
+        self._demand_keys.clear()
+        self._waiting_classes.clear()
+        self._waiting_demands.clear()
+        self.heap.clear()
+        for record in self._view.queue:
             self.enqueued(record)
 
     # -- what is waiting ---------------------------------------------------------------
 
     def _tenant(self, record: JobRecord) -> str:
-        limits = self._view.books.limits
-        return record.job.tenant if limits and record.job.tenant in limits else ""
+        return record.job.tenant if self._limited and record.job.tenant in self._limited else ""
 
     def _demand(self, record: JobRecord) -> PendingQueue:
         shape = record.shape
@@ -254,18 +266,21 @@ class _Candidates(Index):
         found = self._classes.get(key)
         if found is None:
             found = self._classes[key] = _Class(job.gpus, job.model, key[2], circle, types)
-            self._by_gpus.setdefault(job.gpus, []).append(found)
         return found
 
     def enqueued(self, record: JobRecord) -> None:
         """A new job is a candidate if it heads its demand or class."""
         demand = self._demand(record)
         demand.push(record)
+        if len(demand) == 1:
+            self._waiting_demands[id(demand)] = (record.shape.gpus, record.shape.types, demand)
         if demand.head() is record:
             heapq.heappush(self.heap, (record.key, 0, demand))
         found = self._class(record)
         if found is not None:
             found.queue.push(record)
+            if len(found.queue) == 1:
+                self._waiting_classes.setdefault(found.gpus, {})[id(found)] = found
             if found.queue.head() is record:
                 heapq.heappush(self.heap, (record.key, 1, found.queue))
 
@@ -273,11 +288,17 @@ class _Candidates(Index):
         """Whoever heads its demand and class now is a candidate."""
         demand = self._demand(record)
         demand.left(record)
-        self._offer(demand, 0)
+        if not len(demand):
+            del self._waiting_demands[id(demand)]
+        else:
+            self._offer(demand, 0)
         found = self._class(record)
         if found is not None:
             found.queue.left(record)
-            self._offer(found.queue, 1)
+            if not len(found.queue):
+                del self._waiting_classes[found.gpus][id(found)]
+            else:
+                self._offer(found.queue, 1)
 
     def _offer(self, queue: PendingQueue, together: int) -> None:
         head = queue.head()
@@ -296,7 +317,10 @@ class _Candidates(Index):
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Returned or released devices, or changed ceilings."""
-        self._offer_all()
+        if self._limited != frozenset(self._view.books.limits):
+            self._fill()
+        else:
+            self._offer_all()
 
     def _offer_room(self, devices: tuple[int, ...]) -> None:
         ledger, layout = self._view.ledger, self._view.layout
@@ -304,19 +328,23 @@ class _Candidates(Index):
             return
         bay = layout.device_bay[devices[0]]
         kind, room = layout.bay_type[bay], ledger.whole[bay].bit_count()
-        for (gpus, types, *_), queue in self._demands.items():
-            if kind in types and len(queue) and (gpus <= room or ledger.free_count[kind] >= gpus > room):
+        for gpus, types, queue in self._waiting_demands.values():
+            if kind in types and (gpus <= room or ledger.free_count[kind] >= gpus > room):
                 self._offer(queue, 0)
 
     def _offer_all(self) -> None:
-        for queue in self._demands.values():
+        for _, _, queue in self._waiting_demands.values():
             self._offer(queue, 0)
-        for found in self._classes.values():
-            self._offer(found.queue, 1)
+        for classes in self._waiting_classes.values():
+            for found in classes.values():
+                self._offer(found.queue, 1)
 
     def _group_changed(self, gpus: int, slot: int, gib: int) -> None:
-        for found in self._by_gpus.get(gpus, ()):
-            if found.gib <= gib and len(found.queue):
+        waiting = self._waiting_classes.get(gpus)
+        if not waiting:
+            return
+        for found in waiting.values():
+            if found.gib <= gib:
                 if found.seen <= slot:
                     self._judge_slots(found)
                 if slot in found.verdicts:
