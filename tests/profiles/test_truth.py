@@ -89,8 +89,8 @@ def test_measured_pairs_are_answered_as_measured_on_cards_of_the_same_chip() -> 
 def test_sets_of_measured_pairs_are_composed() -> None:
     world = MeasuredTruth(TABLE)
     # 1/0.5 - 1 = 1 and 1/0.9 - 1 = 0.1111; the device is exceeded by pairs already, so that the
-    # set adds 0.294 x ((0.55 + 0.92 + 0.10 - 1) - (0.55 + 0.92 - 1)) = 0.0294.
-    expected = 1.0 / (1.0 + 1.0 + 1.0 / 0.9 - 1.0 + 0.294 * 0.10)
+    # set adds 0.30 x ((0.55 + 0.92 + 0.10 - 1) - (0.55 + 0.92 - 1)) = 0.03.
+    expected = 1.0 / (1.0 + 1.0 + 1.0 / 0.9 - 1.0 + 0.30 * 0.10)
     assert world.co_speed("LM/b5", ("A3C/b4", "CycleGAN/b1"), "V100") == pytest.approx(expected)
     assert world.source("LM/b5", ("A3C/b4", "CycleGAN/b1"), "V100") == "composed"
     assert world.source("LM/b5", ("A3C/b4", "LM/b80"), "V100") == "modelled"
@@ -105,8 +105,8 @@ def test_noise_belongs_to_seed_device_and_pair() -> None:
     query = ("LM/b5", ("CycleGAN/b1",), "V100")
     assert first.co_speed(*query) == again.co_speed(*query)
     assert len({world.co_speed(*query) for world in (quiet, first, second)}) == 3
-    # compute 0.294 x (0.55 + 0.92 - 1) + bandwidth 0.85 x sqrt(0.55) x 0.38 + host 0.05 x 0.10
-    excess = 0.294 * 0.47 + 0.85 * 0.55**0.5 * 0.38 + 0.005
+    # compute 0.30 x (0.55 + 0.92 - 1) + bandwidth 0.90 x sqrt(0.55) x 0.38 + host 0.05 x 0.10
+    excess = 0.30 * 0.47 + 0.90 * 0.55**0.5 * 0.38 + 0.005
     assert quiet.co_speed(*query) == pytest.approx(1.0 / (1.0 + excess))
     with pytest.raises(ConfigError, match=r"must lie in \[0, 2\), found -1"):
         ModelledTruth(1, -1)

@@ -12,7 +12,7 @@ up; sums do not know an order. The shares on another device follow from one assu
 iteration on a V100 the part ``c`` shrinks by the relative speed of the device and the rest
 does not (Amdahl).
 
-``a`` and ``b`` were fitted (least mean absolute error) to 222 measured speeds of 131 pairs on a
+``a`` and ``b`` were fitted (least mean absolute error) to 244 measured speeds of 131 pairs on a
 V100 whose jobs have hardware counters (gavel-2019-02 and gavel-2018-12, TensorFlow, MIT), a
 campaign that no truth or forecast uses; ``bench/forecast_error.py`` repeats the fit. ``h`` is an
 assumption: two jobs that both live off the whole host halve each other.
@@ -47,8 +47,8 @@ class Contention(msgspec.Struct, frozen=True, gc=False):
         ``a``, ``b`` and ``h`` of the module's formula; none negative.
     """
 
-    compute: float = 0.294
-    bandwidth: float = 0.85
+    compute: float = 0.30
+    bandwidth: float = 0.90
     host: float = 1.0
 
     def excess(self, victim: Usage, others: Iterable[Usage]) -> float:
