@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +116,17 @@ def _reader(name: str) -> TraceReader:
 
 def _scores(path: Path, head: bytes) -> tuple[dict[str, float], list[str]]:
     """How sure each reader is; a reader that cannot be imported is named, and hinders no other."""
-    scores: dict[str, float] = {}
+    readers, broken = _registered()
+    return {name: reader.sniff(path, head) for name, reader in readers.items()}, broken
+
+
+@cache
+def _registered() -> tuple[dict[str, TraceReader], list[str]]:
+    readers: dict[str, TraceReader] = {}
     broken: list[str] = []
     for name in registry.names("trace format"):
         try:
-            reader = _reader(name)
+            readers[name] = _reader(name)
         except (ImportError, AttributeError, ConfigError):
             broken.append(name)
-            continue
-        scores[name] = reader.sniff(path, head)
-    return scores, broken
+    return readers, broken

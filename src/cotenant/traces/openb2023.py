@@ -144,7 +144,7 @@ def _specs(rows: Rows, cluster: Cluster | None) -> None:
     empty_part = (text != "") & parts.list.contains("")
     rows.repair(empty_part, "gpu_spec with an empty part (extra separator), ignored", show=text)
     rows.flag(
-        (parts.list.len() > clean.list.len()) & ~empty_part,
+        (text != "") & ~empty_part & (parts.list.len() > clean.list.len()),
         "gpu_spec names a model more than once",
         show=text,
     )
