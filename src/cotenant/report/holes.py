@@ -53,6 +53,8 @@ class Holes:
 
     def apply(self, frees: tuple[Ints, Ints, Ints], queue: tuple[Ints, Ints, Ints], t: Floats) -> None:
         """Fold changes of one block, each given as (position in the block, node or gang size, +1 or -1)."""
+        if not self.largest_node:
+            return  # a cluster without devices has no holes
         at, node, by = frees
         order = np.argsort(node, kind="stable")
         after = np.empty_like(by)
