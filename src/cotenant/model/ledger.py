@@ -271,6 +271,18 @@ class Ledger:
         row = self._bays_with[kind][gpus + (counts & -counts).bit_length() - 1]
         return self.layout.type_bays[kind][(row & -row).bit_length() - 1]
 
+    def lowest_bay(self, kind: int, gpus: int) -> int:
+        """The lowest-numbered bay of this type with at least ``gpus`` free whole devices; -1 if none."""
+        counts, rows, found = self._counts[kind] >> gpus, self._bays_with[kind], 0
+        count = gpus
+        while counts:
+            if counts & 1:
+                bit = rows[count] & -rows[count]
+                found = bit if not found else min(found, bit)
+            counts >>= 1
+            count += 1
+        return self.layout.type_bays[kind][found.bit_length() - 1] if found else -1
+
     def bays_by_room(self, kind: int, gpus: int) -> Iterator[int]:
         """Bays with at least ``gpus`` free whole devices, tightest first, then by number."""
         counts, rows, bays = self._counts[kind] >> gpus, self._bays_with[kind], self.layout.type_bays[kind]

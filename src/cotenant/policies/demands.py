@@ -1,0 +1,237 @@
+"""Waiting jobs by what they ask for, for policies that let nobody be blocked by another's demand.
+
+Jobs that ask for the same are one *class*; classes that differ only in memory are one *family*.
+Nothing is ever tried twice in vain: a family proved to have no job that fits is *settled* until
+capacity grows or its own queue changes. That is a cached truth about the present state, so a
+fresh index, for which nothing is settled, leads to the same decisions.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+
+from cotenant.model.jobs import Job
+from cotenant.model.placement import DEVICE_MILLI, Mode, Placement, Share
+from cotenant.model.records import JobRecord
+from cotenant.model.shape import Shape
+from cotenant.model.view import Index, View
+
+__all__ = ["Demands", "Domain", "Family", "domain_of"]
+
+Domain = tuple[str, ...]
+"""With whom a job shares: only jobs of the same domain lie on one device."""
+
+_ANYONE: Domain = ("any",)
+_NOBODY: Domain = ()
+_SWEEP = 64
+_Key = tuple[int, int]
+_Entry = tuple[_Key, int, JobRecord]
+
+
+def domain_of(job: Job) -> Domain:
+    """The sharing domain of a job; empty if it shares with nobody.
+
+    A job of unknown memory cannot share. Jobs that restrict whom they share with keep among
+    their own kind: stricter than the rules, which would also admit, for example, a job open to
+    all beside a trusted one of the same tenant.
+    """
+    sharing = job.sharing
+    if job.memory_bytes <= 0 or job.gpus == 0 or sharing == "exclusive":
+        return _NOBODY
+    if sharing == "any":
+        return _ANYONE
+    if sharing == "trusted":
+        return (sharing, job.tenant)
+    return (sharing, job.tenant, job.user)
+
+
+class _Class:
+    """Waiting jobs that ask for exactly the same, first of the queue on top of the heap."""
+
+    __slots__ = ("count", "heap")
+
+    def __init__(self) -> None:
+        self.heap: list[_Entry] = []
+        self.count = 0
+
+    def head(self) -> JobRecord:
+        """The first of them; only while ``count`` is positive."""
+        heap = self.heap
+        while heap[0][2].status or heap[0][0] != heap[0][2].key:
+            heapq.heappop(heap)
+        return heap[0][2]
+
+    def sweep(self) -> None:
+        """Drop entries of jobs that left, once they outnumber the living."""
+        if len(self.heap) > 2 * self.count + _SWEEP:
+            living = {e[2].id: e for e in self.heap if not e[2].status and e[0] == e[2].key}
+            self.heap = list(living.values())
+            heapq.heapify(self.heap)
+
+
+class Family:
+    """Classes that differ in memory alone.
+
+    Attributes
+    ----------
+    shape : Shape
+        Of one of its jobs: count, compute, types and host needs are those of all.
+    domain : tuple of str
+        With whom its jobs share; empty if they want whole devices.
+    milli : int
+        Compute to guarantee on each device: the fraction declared, else 0.
+    host : bool
+        Whether its jobs need host CPU or memory.
+    """
+
+    __slots__ = ("_classes", "_needs", "_shares", "domain", "host", "milli", "shape")
+
+    def __init__(self, shape: Shape, domain: Domain) -> None:
+        self.shape = shape
+        self.domain = domain
+        self.milli = shape.compute_milli if 0 < shape.compute_milli < DEVICE_MILLI else 0
+        self.host = bool(shape.cpu_milli or shape.host_bytes)
+        self._needs: list[int] = []
+        self._classes: dict[int, _Class] = {}
+        self._shares: dict[int, Share] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._needs)
+
+    def push(self, record: JobRecord, serial: int) -> None:
+        """A job joins."""
+        need = record.shape.memory_bytes
+        found = self._classes.get(need)
+        if found is None:
+            found = self._classes[need] = _Class()
+            insort(self._needs, need)
+        found.count += 1
+        heapq.heappush(found.heap, (record.key, serial, record))
+
+    def left(self, record: JobRecord) -> None:
+        """A job waits no more; its status may not have changed yet."""
+        need = record.shape.memory_bytes
+        found = self._classes[need]
+        found.count -= 1
+        if found.count:
+            found.sweep()
+            return
+        del self._classes[need]
+        self._needs.remove(need)
+
+    def head(self) -> JobRecord:
+        """Its first job in queue order; only while it is true."""
+        needs = self._needs
+        if len(needs) == 1:
+            return self._classes[needs[0]].head()
+        return min((c.head() for c in self._classes.values()), key=lambda r: r.key)
+
+    def first(self, room_bytes: float) -> JobRecord | None:
+        """Its first job in queue order that needs no more memory than this; None if there is none."""
+        best: JobRecord | None = None
+        for need in self._needs:
+            if need > room_bytes:
+                break
+            head = self._classes[need].head()
+            if best is None or head.key < best.key:
+                best = head
+        return best
+
+    def heads(self, room_bytes: float) -> Iterator[JobRecord]:
+        """The first job of each class that needs no more memory than this, in queue order."""
+        small = self._needs[: bisect_right(self._needs, room_bytes)]
+        return iter(sorted((self._classes[need].head() for need in small), key=lambda r: r.key))
+
+    def share(self, mode: Mode, need_bytes: int) -> Share:
+        """The share its jobs hold, one shared object for each amount of memory."""
+        found = self._shares.get(need_bytes)
+        if found is None or found.mode != mode:
+            found = Share(mode=mode, memory_bytes=need_bytes, compute_milli=self.milli)
+            self._shares[need_bytes] = found
+        return found
+
+
+class Demands(Index):
+    """All families.
+
+    Jobs of different tenants are kept apart only where some tenant has a ceiling: what is
+    blocked by its own ceiling must block nobody else.
+
+    Attributes
+    ----------
+    open : dict of Family to None
+        Families with waiting jobs of which it is not known that none fits.
+    untold : dict of Family to None
+        Families found blocked, whose first job may not have been told why.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.open: dict[Family, None] = {}
+        self.untold: dict[Family, None] = {}
+        self._build()
+
+    def _build(self) -> None:
+        self._apart = bool(self._view.books.limits)
+        self._living: dict[Family, None] = {}
+        self._families: dict[tuple[object, ...], Family] = {}
+        self._of: dict[tuple[int, Domain, str], Family] = {}
+        self._serial = 0
+        self.open.clear()
+        self.untold.clear()
+        for record in self._view.queue:
+            self.enqueued(record)
+
+    def family(self, record: JobRecord) -> Family:
+        """The family of a job."""
+        job, shape = record.job, record.shape
+        key = (shape.number, domain_of(job), job.tenant if self._apart else "")
+        found = self._of.get(key)
+        if found is None:
+            milli = shape.compute_milli if 0 < shape.compute_milli < DEVICE_MILLI else 0
+            wide = (shape.gpus, milli, shape.types, shape.cpu_milli, shape.host_bytes, *key[1:])
+            found = self._families.get(wide)
+            if found is None:
+                found = self._families[wide] = Family(shape, key[1])
+            self._of[key] = found
+        return found
+
+    def enqueued(self, record: JobRecord) -> None:
+        """A job joined."""
+        if record.shape.never:
+            return
+        family = self.family(record)
+        self._serial += 1
+        family.push(record, self._serial)
+        self.open[family] = self._living[family] = None
+
+    def dequeued(self, record: JobRecord) -> None:
+        """A job left."""
+        if record.shape.never:
+            return
+        family = self.family(record)
+        family.left(record)
+        if family:
+            self.open[family] = None
+        else:
+            self.open.pop(family, None)
+            self.untold.pop(family, None)
+            del self._living[family]
+
+    def vacated(self, record: JobRecord, place: Placement) -> None:
+        """Capacity grew."""
+        self.open.update(self._living)
+
+    def capacity(self, devices: tuple[int, ...]) -> None:
+        """Capacity or ceilings changed."""
+        if not self._apart and self._view.books.limits:
+            self._build()
+        self.open.update(self._living)
+
+    def settle(self, family: Family) -> None:
+        """No job of this family fits the present state."""
+        self.open.pop(family, None)
+        self.untold[family] = None
