@@ -107,15 +107,16 @@ class PairForecast:
 
     def _computed(self, queries: list[Query]) -> list[Interval]:
         means, levels = self._composer.speeds(queries)
-        widths: dict[tuple[str, int], float] = {}
+        many = np.fromiter((len(query[1]) for query in queries), np.intp, len(queries)) > 1
+        types: dict[str, int] = {}
+        which = np.fromiter((types.setdefault(q[2], len(types)) for q in queries), np.intp, len(queries))
         half = np.empty(len(queries))
-        for i, (query, level) in enumerate(zip(queries, levels.tolist(), strict=True)):
-            key = (query[2], level)
-            width = widths.get(key)
-            if width is None:
-                width = widths[key] = self._half_width(*key)
-            # Composition was never measured, so its error is only guessed at.
-            half[i] = width if len(query[1]) < 2 else width * _LARGER_SETS
+        for device_type, number in types.items():
+            for level in np.unique(levels[which == number]).tolist():
+                width = self._half_width(device_type, level)
+                chosen = (which == number) & (levels == level)
+                # Composition was never measured, so its error is only guessed at.
+                half[chosen] = np.where(many[chosen], width * _LARGER_SETS, width)
         low = np.maximum(means - half, MIN_SPEED).tolist()
         high = np.minimum(means + half, 1.0).tolist()
         drawn = map(Interval, means.tolist(), low, high)

@@ -94,11 +94,12 @@ class Composer:
         for i, query in enumerate(queries):
             where.setdefault(query[2], []).append(i)
         for device_type, rows in where.items():
-            chosen = [queries[i] for i in rows]
-            speeds[rows], levels[rows] = self._on(device_type, chosen)
+            if len(rows) == len(queries):
+                return self._on(device_type, queries)
+            speeds[rows], levels[rows] = self._on(device_type, [queries[i] for i in rows])
         return speeds, levels
 
-    def _on(self, device_type: str, queries: list[Query]) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+    def _on(self, device_type: str, queries: Sequence[Query]) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         device = self._devices.setdefault(device_type, _Device())
         self._intern(device, device_type, queries)
         ids, n = device.ids, len(queries)
@@ -118,9 +119,8 @@ class Composer:
         total = excess.sum(axis=1) + self._contention.joints(device.compute[victim], compute)
         return np.maximum(1.0 / (1.0 + total), MIN_SPEED), level.astype(np.int8)
 
-    def _intern(self, device: _Device, device_type: str, queries: list[Query]) -> None:
-        seen = {name for q in queries for name in q[1]}
-        seen.update(q[0] for q in queries)
+    def _intern(self, device: _Device, device_type: str, queries: Sequence[Query]) -> None:
+        seen = {q[0] for q in queries}.union(*{q[1] for q in queries})
         fresh = sorted(seen - device.ids.keys())
         if not fresh:
             return

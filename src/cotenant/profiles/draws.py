@@ -10,15 +10,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 from hashlib import blake2b
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 __all__ = ["normal", "normals", "uniform", "uniforms"]
 
 _SCALE = 1.0 / (1 << 53)
 _LOW = 1e-12
+_NORMAL = NormalDist()
 
 
 def uniform(seed: int, *parts: str) -> float:
@@ -33,7 +34,7 @@ def uniform(seed: int, *parts: str) -> float:
 
 def normal(seed: int, *parts: str) -> float:
     """One standard normal number that belongs to ``seed`` and ``parts``."""
-    return float(ndtri(max(uniform(seed, *parts), _LOW)))
+    return _NORMAL.inv_cdf(max(uniform(seed, *parts), _LOW))
 
 
 def uniforms(seed: int, purpose: str, names: Iterable[str]) -> NDArray[np.float64]:
@@ -60,6 +61,9 @@ def uniforms(seed: int, purpose: str, names: Iterable[str]) -> NDArray[np.float6
 
 def normals(seed: int, purpose: str, names: Iterable[str]) -> NDArray[np.float64]:
     """One standard normal number for each name."""
+    # Imported here: it costs more than all else that a command line without it needs.
+    from scipy.special import ndtri
+
     drawn: NDArray[np.float64] = ndtri(np.maximum(uniforms(seed, purpose, names), _LOW))
     return drawn
 
