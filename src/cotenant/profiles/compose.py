@@ -65,20 +65,36 @@ class Composer:
         self._usage = usage
         self._contention = contention
         self._devices: dict[str, _Device] = {}
+        self._pairs: dict[tuple[str, str, str], tuple[float, int]] = {}
+        self._shares: dict[tuple[str, str], float] = {}
 
     def excess(self, model: str, beside: tuple[str, ...], device_type: str) -> tuple[float, int]:
         """Slowdown minus one of a model beside others, and the least certain level among its pairs."""
-        # Sorted, so that the order of neighbours cannot change even the last bit.
-        others = sorted(beside)
-        total, worst = 0.0, 0
-        for other in others:
-            part, level = self._pair(model, other, device_type)
+        pairs = [self._known_pair(model, other, device_type) for other in beside]
+        worst = max((level for _, level in pairs), default=0)
+        total = 0.0
+        # Ascending, here and in batches, so that neither the order of neighbours nor the way of
+        # asking changes even the last bit. Not ``sum``: its rounding differs between Pythons.
+        for part in sorted(excess for excess, _ in pairs):
             total += part
-            worst = max(worst, level)
-        if len(others) > 1:
-            usages = [self._usage(other, device_type) for other in others]
-            total += self._contention.joint(self._usage(model, device_type), usages)
+        if len(pairs) > 1:
+            shares = sorted(self._compute(other, device_type) for other in beside)
+            total += self._contention.joint(self._compute(model, device_type), shares)
         return total, worst
+
+    def _known_pair(self, model: str, other: str, device_type: str) -> tuple[float, int]:
+        key = (model, other, device_type)
+        found = self._pairs.get(key)
+        if found is None:
+            found = self._pairs[key] = self._pair(model, other, device_type)
+        return found
+
+    def _compute(self, model: str, device_type: str) -> float:
+        key = (model, device_type)
+        found = self._shares.get(key)
+        if found is None:
+            found = self._shares[key] = self._usage(model, device_type)[0]
+        return found
 
     def speeds(self, queries: Sequence[Query]) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         """Speeds and levels of many sets at once.
@@ -129,7 +145,7 @@ class Composer:
             device.names.append(name)
         size = len(device.names)
         known = size - len(fresh)
-        extra = [self._usage(name, device_type)[0] for name in fresh]
+        extra = [self._compute(name, device_type) for name in fresh]
         device.compute = np.concatenate([device.compute, extra])
         excess, level = np.full((size, size), np.nan), np.zeros((size, size), np.int8)
         excess[:known, :known], level[:known, :known] = device.excess, device.level

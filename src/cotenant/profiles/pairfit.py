@@ -84,7 +84,8 @@ class PairFit:
         change, level = effects.mean, FITTED
         for name, table in ((model, effects.victim), (other, effects.other)):
             parts = [table[key] for key in _keys(name) if key in table]
-            change += sum(parts)
+            for part in parts:
+                change += part
             if not parts:
                 level = max(level, ANALYTIC if find_kind(name) is not None else UNKNOWN)
         return max((1.0 + base) * math.exp(change) - 1.0, 0.0), level

@@ -65,19 +65,25 @@ class Contention(msgspec.Struct, frozen=True, gc=False):
             + self.host * victim[2] * h
         )
 
-    def joint(self, victim: Usage, others: Sequence[Usage]) -> float:
+    def joint(self, victim: float, others: Sequence[float]) -> float:
         """What the whole set adds to the sum of its pairs; never negative.
 
         Three jobs of 40% each fit two by two but not all together. ``excess`` of a set is the
         sum of the excesses of its pairs plus this; it never falls when a neighbour comes.
+
+        Parameters
+        ----------
+        victim : float
+            Compute share of the job.
+        others : sequence of float
+            Compute shares of its neighbours.
         """
-        if len(others) < 2:
-            return 0.0
-        room = 1.0 - victim[0]
-        over = sum(u[0] for u in others) - room
-        if over <= 0.0:
-            return 0.0
-        return self.compute * max(0.0, over - sum(max(u[0] - room, 0.0) for u in others))
+        room = 1.0 - victim
+        whole = pairs = 0.0
+        for share in others:
+            whole += share
+            pairs += max(share - room, 0.0)
+        return self.compute * max(max(whole - room, 0.0) - pairs, 0.0)
 
     def joints(self, victim: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
         """The same for many sets at once.
