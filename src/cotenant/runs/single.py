@@ -10,7 +10,7 @@ import msgspec
 
 from cotenant.errors import CotenantError
 from cotenant.runs.control import Control
-from cotenant.runs.folders import sha256_of, write_json, write_whole
+from cotenant.runs.folders import sha256_of, write_whole
 from cotenant.runs.manifest import Status
 from cotenant.runs.prepare import Prepared
 from cotenant.runs.spec import params_of
@@ -61,12 +61,19 @@ def run_one(
         outcome = _failed(label, seed, folder, str(problem), problem.exit_code)
     except Exception as problem:
         # A policy is anybody's code; whatever it raises must not take the other runs along.
-        text = f"policy {label} raised {type(problem).__name__}: {problem}; see {folder / ERROR}"
+        blamed = f"policy {label} raised" if _inside(policy, problem) else "fault of cotenant:"
+        text = f"{blamed} {type(problem).__name__}: {problem}; see {folder / ERROR}"
         outcome = _failed(label, seed, folder, text, 1)
     log = folder / EVENTS
     if log.is_file():
         outcome.log_sha256, outcome.log_bytes = sha256_of(log), log.stat().st_size
     return outcome
+
+
+def _inside(policy: Any, problem: Exception) -> bool:
+    """True if the error came out of the policy, or out of what it called."""
+    frames = traceback.walk_tb(problem.__traceback__)
+    return any(frame.f_locals.get("self") is policy for frame, _ in frames)
 
 
 def _failed(label: str, seed: int, folder: Path, text: str, code: int) -> Outcome:
@@ -81,6 +88,7 @@ def _simulate(
     from cotenant.engine.loop import Loop
     from cotenant.executors.simulated import SimulatedExecutor
     from cotenant.report.fold import MetricFold
+    from cotenant.report.rundir import save_metrics
     from cotenant.runs.world import build_world
 
     world = build_world(prepared, seed)
@@ -112,7 +120,5 @@ def _simulate(
     control.attach(loop)
     loop.run()
     metrics = fold.result(executor.source_hours)
-    metrics.jobs.write_parquet(folder / JOBS)
-    metrics.timeline.write_parquet(folder / TIMELINE)
-    write_json(folder / METRICS, metrics.summary)
+    save_metrics(folder, metrics)
     return metrics.summary

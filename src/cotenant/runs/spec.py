@@ -6,6 +6,7 @@ digits, dots and dashes alone.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import inspect
 import re
@@ -15,12 +16,24 @@ from typing import Any
 import msgspec
 
 from cotenant import registry
-from cotenant.errors import ConfigError
+from cotenant.errors import ConfigError, UnknownNameError
 from cotenant.model.params import build_from_strings
 
 __all__ = ["PolicySpec", "build_policy", "folder_names", "params_of", "parse_policies", "parse_policy"]
 
 _MAX_FOLDER = 60
+_ELSEWHERE = {
+    "pack": "best-fit",
+    "packing": "best-fit",
+    "binpack": "best-fit",
+    "easy": "backfill",
+    "tiresias": "las",
+    "2d-las": "las",
+    "srpt": "srtf",
+    "fcfs": "fifo",
+    "drf": "fair-share",
+    "gandiva": "time-slice",
+}
 
 
 class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,10 +129,25 @@ def build_policy(spec: PolicySpec) -> Any:
     ConfigError
         For an unknown parameter or a wrong value, or if the object is no policy.
     """
-    cls = registry.load("policy", spec.target)
+    cls = _load(spec.target)
     if not inspect.isclass(cls) or not callable(getattr(cls, "decide", None)):
         raise ConfigError(f'"{spec.target}" is not a policy: it needs a class with a method decide(view)')
     return build_from_strings(cls, spec.params)
+
+
+def _load(target: str) -> Any:
+    try:
+        return registry.load("policy", target)
+    except UnknownNameError as error:
+        # Words from other schedulers: never taken silently, but worth a better hint.
+        near = difflib.get_close_matches(target.lower(), _ELSEWHERE, n=1)
+        meant = _ELSEWHERE[near[0]] if near else ""
+        if "did you mean" not in str(error) and meant in error.known:
+            known = ", ".join(error.known)
+            error.args = (
+                f'no policy "{target}"; did you mean "{meant}" (elsewhere called {near[0]})? known: {known}',
+            )
+        raise
 
 
 def params_of(policy: Any) -> dict[str, Any]:

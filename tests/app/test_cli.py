@@ -1,0 +1,280 @@
+"""The command line from outside: exit codes, messages, and what goes to which stream."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+COMMANDS = {
+    "compare",
+    "demo",
+    "explain",
+    "generate",
+    "import",
+    "policies",
+    "replay",
+    "report",
+    "schema",
+    "simulate",
+    "traces",
+    "validate",
+}
+
+
+def simulate(cotenant: Run, *words: str) -> tuple[int, dict[str, object], str]:
+    done = cotenant("simulate", *words, "--json")
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+def test_help_names_every_command_and_the_exit_codes(cotenant: Run) -> None:
+    done = cotenant("--help")
+    assert done.returncode == 0
+    assert {word for word in COMMANDS if f" {word} " in done.stdout} == COMMANDS
+    assert "130 interrupted" in " ".join(done.stdout.split())
+
+
+def test_without_a_command_the_help_is_shown_as_wrong_usage(cotenant: Run) -> None:
+    done = cotenant()
+    assert done.returncode == 2
+    assert "Usage: cotenant" in done.stdout + done.stderr
+
+
+def test_the_version_is_printed(inside: Run) -> None:
+    from cotenant import __version__
+
+    done = inside("--version")
+    assert (done.returncode, done.stdout) == (0, f"cotenant {__version__}\n")
+
+
+def test_json_is_one_object_with_exact_numbers(cotenant: Run, jobs_csv: Path) -> None:
+    code, found, _ = simulate(cotenant, str(jobs_csv), "--policy", "fifo", "--gpus", "2")
+    assert code == 0
+    (policy,) = found["policies"]  # type: ignore[misc]
+    assert policy["policy"] == "fifo"  # type: ignore[index]
+    # a ends at 100, b at 300, c (submitted at 50) runs from 300 to 350.
+    assert policy["mean_jct_s"] == pytest.approx((100 + 300 + 300) / 3)  # type: ignore[index]
+    assert policy["mean_wait_s"] == pytest.approx(250 / 3)  # type: ignore[index]
+    assert policy["makespan_s"] == 350.0  # type: ignore[index]
+    assert policy["runs"][0]["status"] == "complete"  # type: ignore[index]
+    assert found["complete"] is True
+
+
+def test_the_table_goes_to_standard_output_and_remarks_elsewhere(inside: Run, jobs_csv: Path) -> None:
+    done = inside("simulate", str(jobs_csv), "-p", "fifo", "--gpus", "2")
+    assert done.returncode == 0
+    assert "mean JCT" in done.stdout
+    assert "n = 1: one seed" in done.stdout
+    assert "written: out" in done.stderr
+    assert "\x1b[" not in done.stdout + done.stderr
+    quiet = inside("simulate", str(jobs_csv), "-p", "fifo", "--gpus", "2", "--quiet")
+    assert quiet.stderr == ""
+
+
+def test_an_unknown_policy_gives_the_list_and_a_suggestion(inside: Run, jobs_csv: Path) -> None:
+    """C25: a word nobody knows is never taken for a default."""
+    done = inside("simulate", str(jobs_csv), "--policy", "pakc", "--gpus", "2")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert 'no policy "pakc"; did you mean "best-fit"' in done.stderr
+    for name in ("fifo", "las", "colocate", "srtf"):
+        assert name in done.stderr
+    near = inside("simulate", str(jobs_csv), "--policy", "fiffo", "--gpus", "2")
+    assert 'did you mean "fifo"?' in near.stderr
+    assert not (jobs_csv.parent / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["simulate", "jobs.csv", "-p", "fifo"], 1, "does not say on what cluster it ran; give --gpus N"),
+        (["simulate", "nowhere.csv", "-p", "fifo", "--gpus", "2"], 1, "nowhere.csv: no such file"),
+        (["simulate", "jobs.csv", "--gpus", "2"], 1, "no policy given; known: "),
+        (["simulate", "-p", "fifo", "--gpus", "2"], 1, "give a trace"),
+        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "0"], 1, "gpus must be 1 or more, found 0"),
+        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--seeds", "0"], 1, "seeds must be 1 or more"),
+        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--set", "x=1"], 1, 'no setting "x"'),
+        (["simulate", "jobs.csv", "-p", "fifo:x=1", "--gpus", "2"], 1, 'Fifo has no parameter "x"'),
+        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--forecast", "lookpu"], 2, '"lookup"?'),
+        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--runtime", "histroy"], 2, '"history"?'),
+        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--cpu-jobs", "eat"], 1, "keep or drop"),
+        (["simulate", "jobs.csv", "-p", "absent.py:X", "--gpus", "2"], 1, "absent.py: no such file"),
+        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--cluster", "c.toml"], 1, "give one of them"),
+        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--polcy", "x"], 2, "--polcy"),
+        (["simulat"], 2, "simulat"),
+        (["replay", "jobs.csv"], 1, "cannot be read as a manifest"),
+        (["validate", "nowhere.toml"], 1, "nowhere.toml: no such file"),
+        (["schema", "jobb"], 2, 'did you mean "job"?'),
+        (["policies", "fiffo"], 2, 'did you mean "fifo"?'),
+        (["generate", "stedy", "-o", "x.csv"], 2, 'did you mean "steady"?'),
+        (["import", "jobs.csv", "-o", "jobs.csv"], 1, "jobs.csv exists; give --force"),
+        (["import", "jobs.csv", "-o", "x.csv", "--option", "a"], 1, "write name=value"),
+    ],
+)
+def test_wrong_use_gives_one_clear_line_and_its_exit_code(
+    inside: Run, jobs_csv: Path, words: list[str], code: int, message: str
+) -> None:
+    done = inside(*words)
+    assert message in done.stderr
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "fault of cotenant" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_debug_shows_where_an_error_came_from(cotenant: Run, jobs_csv: Path) -> None:
+    done = cotenant("simulate", str(jobs_csv), "-p", "fifo", "--debug")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert done.stderr.rstrip().splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "message"),
+    [
+        ("zero.csv", b"", 1, "empty"),
+        ("zero.csv.gz", gzip.compress(b""), 1, "empty"),
+        ("header.csv", b"name,submit_s,duration_s\n", 0, ""),
+        ("blank.csv", b"name,submit_s,duration_s\n\n\n", 0, ""),
+        ("cpu.csv", b"name,submit_s,duration_s,gpus\na,0,10,0\n", 0, ""),
+    ],
+)
+def test_nothing_at_all_is_a_valid_result_or_a_distinct_message(
+    inside: Run, tmp_path: Path, name: str, content: bytes, code: int, message: str
+) -> None:
+    """C73."""
+    (tmp_path / name).write_bytes(content)
+    done = inside("simulate", name, "-p", "fifo", "--gpus", "2", "--json")
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "NaN" not in done.stdout
+    if code == 0:
+        (policy,) = json.loads(done.stdout)["policies"]
+        finished = 1 if name == "cpu.csv" else 0
+        assert policy["runs"][0]["summary"]["jobs_finished"] == finished
+        assert policy["mean_jct_s"] == (10.0 if finished else None)
+    else:
+        assert name in done.stderr
+
+
+def test_a_folder_and_a_missing_file_are_told_apart(inside: Run, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    folder = inside("simulate", "folder", "-p", "fifo", "--gpus", "2")
+    missing = inside("simulate", "missing", "-p", "fifo", "--gpus", "2")
+    assert folder.returncode == missing.returncode == 1
+    assert "no such file" in missing.stderr
+    assert "no such file" not in folder.stderr
+
+
+def test_a_cluster_without_devices_refuses_for_ever_with_exit_code_3(inside: Run, jobs_csv: Path) -> None:
+    cluster = jobs_csv.parent / "c.toml"
+    cluster.write_text('[[nodes]]\nname = "n0"\ngpus = 0\ncpus = 8\n')
+    done = inside("simulate", str(jobs_csv), "-p", "fifo", "--cluster", "c.toml", "--json")
+    assert done.returncode == 3, done.stderr
+    assert "none of the 3 jobs can ever run" in done.stderr
+    assert json.loads(done.stdout)["policies"][0]["runs"][0]["summary"]["jobs_rejected"] == 3
+
+
+def test_a_job_that_never_fits_does_not_spoil_the_rest(inside: Run, jobs_csv: Path) -> None:
+    code, found, _ = simulate(inside, str(jobs_csv), "-p", "fifo", "--gpus", "1")
+    assert code == 0
+    summary = found["policies"][0]["runs"][0]["summary"]  # type: ignore[index]
+    # c wants two devices; a and b take turns on the one there is: a ends at 100, b at 400.
+    assert (summary["jobs_finished"], summary["jobs_rejected"]) == (2, 1)
+    assert summary["jct_s_mean"] == pytest.approx(250.0)
+
+
+def test_a_folder_that_is_not_ours_is_not_written(inside: Run, jobs_csv: Path) -> None:
+    other = jobs_csv.parent / "thesis"
+    other.mkdir()
+    (other / "text.tex").write_text("x")
+    done = inside("simulate", str(jobs_csv), "-p", "fifo", "--gpus", "2", "-o", "thesis")
+    assert done.returncode == 1
+    assert "not empty and holds no earlier run" in done.stderr
+    assert [p.name for p in other.iterdir()] == ["text.tex"]
+    forced = inside("simulate", str(jobs_csv), "-p", "fifo", "--gpus", "2", "-o", "thesis", "--force")
+    assert forced.returncode == 0
+    assert (other / "text.tex").read_text() == "x"
+
+
+def test_a_failing_policy_leaves_the_others_whole(cotenant: Run, jobs_csv: Path, mine_py: Path) -> None:
+    code, found, err = simulate(
+        cotenant, str(jobs_csv), "-p", "mine.py:Failing:after_s=60,fifo", "--gpus", "2", "--workers", "2"
+    )
+    assert code == 1
+    assert "mine.py:Failing:after_s=60 raised ValueError: boom" in err
+    failed, fifo = found["policies"]  # type: ignore[misc]
+    assert (failed["runs"][0]["status"], fifo["runs"][0]["status"]) == ("failed", "complete")  # type: ignore[index]
+    assert fifo["makespan_s"] == 350.0  # type: ignore[index]
+    manifest = json.loads((jobs_csv.parent / "out" / "manifest.json").read_text())
+    assert [run["status"] for run in manifest["runs"]] == ["failed", "complete"]
+    error = jobs_csv.parent / "out" / manifest["runs"][0]["folder"] / "error.txt"
+    assert "ValueError: boom" in error.read_text()
+
+
+def test_a_policy_of_ones_own_is_run_and_named_as_written(inside: Run, jobs_csv: Path, mine_py: Path) -> None:
+    code, found, _ = simulate(inside, str(jobs_csv), "-p", "mine.py:Mine:factor=2.5", "--gpus", "2")
+    assert code == 0
+    (policy,) = found["policies"]  # type: ignore[misc]
+    assert policy["policy"] == "mine.py:Mine:factor=2.5"  # type: ignore[index]
+    assert policy["params"] == {"factor": 2.5}  # type: ignore[index]
+    manifest = json.loads((jobs_csv.parent / "out" / "manifest.json").read_text())
+    assert [i["role"] for i in manifest["inputs"]] == ["trace", "policy"]
+    shown = inside("policies", "mine.py:Mine")
+    assert "A policy of one's own." in shown.stdout
+    assert "factor" in shown.stdout
+
+
+def test_the_seeds_of_a_run_without_chance_count_as_one(inside: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("name,submit_s,duration_s,gpus,model\na,0,100,1,ResNet-50\n")
+    done = inside("simulate", "t.csv", "-p", "fifo", "--gpus", "2", "--seeds", "3")
+    assert "1 in effect" in done.stdout
+    code, found, _ = simulate(inside, "t.csv", "-p", "fifo", "--gpus", "2", "--seeds", "3")
+    assert code == 0
+    assert found["policies"][0]["runs_complete"] == 3  # type: ignore[index]
+    assert found["policies"][0]["independent_runs"] == 1  # type: ignore[index]
+    assert found["seeds"] == [0, 1, 2]
+
+
+def test_names_from_a_trace_cannot_leave_their_place(inside: Run, tmp_path: Path) -> None:
+    names = ["../../etc/passwd", "a[red]b", "x\x1b[31my", "=cmd()", "名前"]
+    rows = [f'"{name}",{i},10,1' for i, name in enumerate(names)]
+    (tmp_path / "t.csv").write_text("name,submit_s,duration_s,gpus\n" + "\n".join(rows) + "\n")
+    done = inside("simulate", "t.csv", "-p", "fifo", "--gpus", "1", "-o", "o")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    found = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_dir()}
+    assert found == {"o", "o/runs", "o/runs/fifo", "o/runs/fifo/seed-0"}
+
+
+def test_a_policy_specification_never_becomes_a_path(inside: Run, jobs_csv: Path, mine_py: Path) -> None:
+    inside = jobs_csv.parent / "work"
+    inside.mkdir()
+    done = inside("simulate", str(jobs_csv), "-p", "../mine.py:Mine", "--gpus", "2", "-o", "o", cwd=inside)
+    assert done.returncode == 0, done.stderr
+    assert [p.name for p in (inside / "o" / "runs").iterdir()] == ["mine.py-Mine"]
+    assert sorted(p.name for p in inside.iterdir()) == ["o"]
+
+
+def test_a_run_file_says_all_that_the_options_say(inside: Run, jobs_csv: Path) -> None:
+    (jobs_csv.parent / "run.toml").write_text(
+        'trace = "jobs.csv"\npolicies = ["fifo"]\ngpus = 2\nseeds = 2\n[settings]\nmax_sharers = 2\n'
+    )
+    checked = inside("validate", "run.toml")
+    assert checked.stdout.startswith("run.toml: valid run: 1 policies, 2 seeds")
+    code, found, _ = simulate(inside, "--run", "run.toml")
+    assert code == 0
+    assert found["policies"][0]["runs_complete"] == 2  # type: ignore[index]
+    (jobs_csv.parent / "run.toml").write_text('trace = "jobs.csv"\npolices = ["fifo"]\n')
+    wrong = inside("simulate", "--run", "run.toml")
+    assert wrong.returncode == 1
+    assert "run.toml" in wrong.stderr
+    assert "'policies'" in wrong.stderr
+    both = inside("simulate", str(jobs_csv), "--run", "run.toml")
+    assert "leave out the trace" in both.stderr

@@ -1,0 +1,72 @@
+"""Ctrl-C: a real process, a real signal, and results that stay valid."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cotenant.engine.log import read_log
+from cotenant.model.events import Closed
+
+
+def interrupt(tmp_path: Path, workers: int, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    rows = "".join(f"j{i},{i * 10},30,1\n" for i in range(3000))
+    (tmp_path / "t.csv").write_text("name,submit_s,duration_s,gpus\n" + rows)
+    words = ["simulate", "t.csv", "-p", "fifo,mine.py:Slow", "--gpus", "4", "--seeds", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cotenant", *words, "--workers", str(workers), "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        manifest = tmp_path / "out" / "manifest.json"
+        for _ in range(600):
+            time.sleep(0.1)
+            if process.poll() is not None:
+                pytest.fail(f"the process ended before it was interrupted: {process.communicate()[1]}")
+            slow = list((tmp_path / "out" / "runs").glob("mine.py-Slow/seed-*/events.jsonl"))
+            fifo = manifest.is_file() and manifest.read_text().count('"complete"') >= 2
+            if slow and fifo:
+                break
+        else:
+            pytest.fail("the runs did not get going within a minute")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGTERM)])
+def test_an_interrupt_leaves_complete_runs_and_valid_partial_logs(
+    tmp_path: Path, mine_py: Path, workers: int, number: signal.Signals
+) -> None:
+    done = interrupt(tmp_path, workers, number)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "interrupted: 2 of 4 runs complete" in done.stderr
+    found = json.loads(done.stdout)
+    assert found["interrupted"] is True
+    fifo, slow = found["policies"]
+    assert [run["status"] for run in fifo["runs"]] == ["complete", "complete"]
+    assert slow["runs"][0]["status"] == "interrupted"
+    assert slow["runs"][0]["summary"]["jobs_finished"] < 3000
+    folder = tmp_path / "out" / "runs" / "mine.py-Slow" / "seed-0"
+    last = list(read_log(folder / "events.jsonl"))[-1]
+    assert isinstance(last, Closed)
+    assert last.interrupted
+    assert last.submitted == last.finished + last.waiting + last.running
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [run["status"] for run in manifest["runs"]][:3] == ["complete", "complete", "interrupted"]
