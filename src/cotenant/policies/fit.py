@@ -82,7 +82,12 @@ class Speeds:
         return self._forecast is not None and self._forecast.version != self.version
 
     def of(self, model: str, kind: int) -> float:
-        """Speed alone on a device type, by its number, relative to the reference device."""
+        """Speed alone on a device type, by its number, relative to the reference device.
+
+        Type -1 stands for no device at all: CPU-only jobs run at speed 1.
+        """
+        if kind < 0:
+            return 1.0
         if self._forecast is None:
             return self._types[kind].speed
         speed = self._known.get((model, kind))
@@ -108,8 +113,10 @@ def place_whole(view: View, record: JobRecord, why: Why) -> Start | None:
     return None if devices is None else Start(record.id, devices, why=why)
 
 
-def find_outside(ledger: Ledger, shape: Shape, kept: Container[int]) -> tuple[int, ...] | None:
-    """Whole free devices for a shape outside the bays ``kept``, or None.
+def find_outside(
+    ledger: Ledger, shape: Shape, kept: Container[int], kept_kind: int = -1
+) -> tuple[int, ...] | None:
+    """Whole free devices for a shape outside the bays ``kept`` and the type ``kept_kind``, or None.
 
     The choice is that of ``model.shape.find_whole``: one node, the tightest, on the first
     type that has room; else, if the gang may span, the fewest nodes.
@@ -118,7 +125,7 @@ def find_outside(ledger: Ledger, shape: Shape, kept: Container[int]) -> tuple[in
     if shape.single:
         for kind in shape.types:
             bay = ledger.tightest_bay(kind, gpus)
-            if bay < 0:
+            if bay < 0 or kind == kept_kind:
                 continue
             if bay in kept or shape.cpu_milli or shape.host_bytes:
                 bay = _tightest(ledger, shape, kind, gpus, kept)
@@ -126,7 +133,7 @@ def find_outside(ledger: Ledger, shape: Shape, kept: Container[int]) -> tuple[in
                 return ledger.layout.devices(bay, low_bits(ledger.whole[bay], gpus))
     if shape.spans:
         for kind in shape.types:
-            found = _span(ledger, shape, kind, kept)
+            found = None if kind == kept_kind else _span(ledger, shape, kind, kept)
             if found is not None:
                 return found
     return None

@@ -1,0 +1,270 @@
+"""First come, first served with EASY backfill.
+
+Card: ``docs/policies/backfill.md``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from cotenant.model.params import Params
+from cotenant.model.plan import EMPTY, Hold, Plan, Start, Why
+from cotenant.model.records import JobRecord
+from cotenant.model.shape import Shape, find_cpu_node, find_whole
+from cotenant.model.view import Index, View
+from cotenant.policies.ends import Ends
+from cotenant.policies.fit import (
+    UNKNOWN_S,
+    find_cpu_node_outside,
+    find_outside,
+    order,
+    over_limit,
+    place_whole,
+)
+from cotenant.policies.lines import Line, Lines
+
+__all__ = ["Backfill"]
+
+_INF = float("inf")
+_HEAD = Why("head-of-queue")
+_BESIDE = Why("backfill-outside-reservation")
+_EXTRA = Why("backfill-on-spare-devices")
+_IN_TIME = Why("backfill-ends-in-time")
+
+_Place = tuple[tuple[int, ...], int, Why]
+
+
+class _Kept:
+    """What is kept for the head, and from when.
+
+    ``bays`` are kept (with ``node``, if the head has host needs); or, for a gang that spans
+    nodes, ``extra`` devices of all of type ``kind`` may be held beyond ``start_s`` and no
+    more. ``until_s`` is when the first prediction that this rests on is outlived.
+    """
+
+    __slots__ = ("all_bays", "bays", "extra", "host", "kind", "node", "start_s", "until_s")
+
+    def __init__(self, start_s: float, host: bool) -> None:
+        self.start_s = start_s
+        self.host = host
+        self.bays: tuple[int, ...] = ()
+        self.all_bays: tuple[int, ...] = ()
+        self.node = -1
+        self.kind = -1
+        self.extra = 0
+        self.until_s = _INF
+
+
+class _Look(Index):
+    """What the last fruitless search has settled: nothing changed since, nobody new fits."""
+
+    def __init__(self, view: View) -> None:
+        self.lines = view.index(Lines)
+        self.ends = view.index(Ends)
+        self.head = -1
+        self.version = -1
+        self.until_s = _INF
+        self.kept: _Kept | None = None
+
+    def settle(self, head: JobRecord) -> None:
+        """The search found nobody."""
+        self.head, self.version = head.id, self.ends.version
+        self.until_s = self.kept.until_s if self.kept is not None else _INF
+        self.lines.news.clear()
+
+    def reserve(self, view: View, head: JobRecord) -> _Kept:
+        """What is kept for the head now."""
+        if self.kept is None:
+            self.kept = _keep(view, self.ends, head)
+        return self.kept
+
+
+class Backfill(Params):
+    """Jobs start in order; while the head waits, others start if that does not delay it.
+
+    The head, when blocked, has a reservation: the node that is predicted to have room for it
+    first (lowest number among equals), from that time. A later job may start at once
+
+    - anywhere else;
+    - on the reserved node, if it is predicted to end in time, or on devices that the head
+      will not need.
+
+    Among those that may, the first in queue order starts, and all are looked at. Jobs of
+    unknown length never end in time.
+
+    References
+    ----------
+    D. A. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; A. W. Mu'alem and
+    D. G. Feitelson, IEEE TPDS 12(6), 2001, section 2.
+    """
+
+    def decide(self, view: View) -> Plan:
+        """Start the head if it fits, otherwise the first that does not delay it."""
+        look = view.index(_Look)
+        lines = look.lines
+        if not lines.active:
+            return EMPTY
+        if lines.speeds.stale():
+            lines.build()
+            look.ends.build()
+        head = _first_allowed(view, lines) if view.books.limits else view.head()
+        if head is None:
+            return _all_limited(view)
+        if look.head == head.id and look.version == look.ends.version and view.now < look.until_s:
+            return self._others(view, look, head, lines.news) if lines.news else EMPTY
+        start = place_whole(view, head, _HEAD)
+        if start is not None:
+            return Plan((start,), again=True)
+        look.kept = None
+        return self._others(view, look, head, lines.active)
+
+    def _others(self, view: View, look: _Look, head: JobRecord, lines: Iterable[Line]) -> Plan:
+        start = _search(view, look, head, lines)
+        if start is not None:
+            return Plan((start,), again=True)
+        look.settle(head)
+        if head.hold is not None:
+            return EMPTY
+        reason, facts = view.why_not(head)
+        if look.kept is not None and look.kept.start_s < UNKNOWN_S:
+            facts = facts | {"reserved_from_s": look.kept.start_s}
+        return Plan((Hold(head.id, reason, facts),))
+
+
+def _first_allowed(view: View, lines: Lines) -> JobRecord | None:
+    """The first job in order whose tenant's ceiling does not forbid it."""
+    heads = [line.first() for line in lines.active]
+    return min((r for r in heads if not over_limit(view, r)), key=order, default=None)
+
+
+def _all_limited(view: View) -> Plan:
+    head = view.head()
+    refusal = view.limit_refusal(head) if head is not None else None
+    if head is None or refusal is None or head.hold is not None:
+        return EMPTY
+    return Plan((Hold(head.id, refusal.reason, refusal.facts),))
+
+
+def _search(view: View, look: _Look, head: JobRecord, lines: Iterable[Line]) -> Start | None:
+    """The first job in order that may start without delaying the head."""
+    ledger = view.ledger
+    widest = max(map(ledger.largest_block, range(len(ledger.free_count))), default=0)
+    best: JobRecord | None = None
+    where: _Place = ((), -1, _BESIDE)
+    for line in lines:
+        if line.gpus > widest and not (widest and line.shape.spans):
+            continue
+        record: JobRecord | None = line.first()
+        if best is not None and record is not None and order(record) > order(best):
+            continue
+        if line.tenant and record is not None and over_limit(view, record):
+            continue
+        kept = look.reserve(view, head)
+        place = _place(view, line.shape, kept)
+        if place is None:
+            continue
+        if place[2] is _IN_TIME or _takes_ceiling(view, line, head):
+            place = (place[0], place[1], _IN_TIME)
+            kind = view.layout.device_type[place[0][0]] if place[0] else -1
+            ahead_s = kept.start_s - view.now if kept.start_s < UNKNOWN_S else -1.0
+            record = line.first_within(kind, ahead_s)
+        if record is not None and (best is None or order(record) < order(best)):
+            best, where = record, place
+    return None if best is None else Start(best.id, where[0], why=where[2], node=where[1])
+
+
+def _takes_ceiling(view: View, line: Line, head: JobRecord) -> bool:
+    """Whether a job of this line could, by the ceiling of their common tenant, delay the head."""
+    if not line.tenant or line.tenant != head.job.tenant:
+        return False
+    books = view.books
+    return books.used.get(line.tenant, 0) + line.gpus + head.job.gpus > books.limits[line.tenant]
+
+
+def _place(view: View, shape: Shape, kept: _Kept) -> _Place | None:
+    """Where a job of this shape could run now, and by what right; outside what is kept if possible."""
+    ledger = view.ledger
+    # Where the head has host needs, others with host needs compete with it for more than devices.
+    rivals = kept.host and bool(shape.gpus == 0 or shape.cpu_milli or shape.host_bytes)
+    beside = _IN_TIME if rivals and kept.kind >= 0 else _BESIDE
+    if shape.gpus == 0:
+        node = find_cpu_node_outside(ledger, shape, kept.node if rivals else -1)
+        if node >= 0:
+            return (), node, beside
+        node = find_cpu_node(ledger, shape) if rivals and kept.node >= 0 else -1
+        return ((), node, _IN_TIME) if node >= 0 else None
+    devices = find_outside(ledger, shape, kept.all_bays if rivals else kept.bays, kept.kind)
+    if devices is not None:
+        return devices, -1, beside
+    devices = find_whole(ledger, shape)
+    if devices is None:
+        return None
+    bay = view.layout.device_bay
+    inside = shape.gpus if kept.kind >= 0 else sum(bay[d] in kept.bays for d in devices)
+    return devices, -1, _EXTRA if inside <= kept.extra and not rivals else _IN_TIME
+
+
+def _keep(view: View, ends: Ends, head: JobRecord) -> _Kept:
+    """The earliest place for the head, as predicted."""
+    shape = head.shape
+    host = bool(shape.gpus == 0 or shape.cpu_milli or shape.host_bytes)
+    if shape.spans:
+        return _keep_devices(view, ends, shape, host)
+    kept, found = _Kept(_INF, host), None
+    for kind in shape.types if shape.gpus else (-1,):
+        places = ends.places(shape, kind)
+        place, start_s = places.earliest(view.now)
+        if start_s < kept.start_s:
+            kept.start_s, found = start_s, places.at(place)
+    if found is None:
+        return kept
+    layout, (bay, node) = view.layout, found
+    if host:
+        kept.node, kept.all_bays = node, layout.node_bays[node]
+        kept.until_s = min(map(ends.job_s, ends.jobs_on(node)), default=_INF)
+    if bay >= 0:
+        kept.bays = (bay,)
+        first = layout.bay_first[bay]
+        free_s = sorted(ends.device_s[first : first + layout.bay_size[bay]])
+        if kept.start_s < UNKNOWN_S:
+            kept.extra = bisect_right(free_s, kept.start_s) - shape.gpus
+        if not host:
+            kept.until_s = free_s[bisect_right(free_s, 0.0)]
+    return kept
+
+
+def _keep_devices(view: View, ends: Ends, shape: Shape, host: bool) -> _Kept:
+    """For a gang that may span nodes: when enough devices of one type are free, wherever."""
+    kept, now, gpus = _Kept(_INF, host), view.now, shape.gpus
+    for kind in shape.types:
+        free_s = ends.kind(kind).checked(now)
+        if len(free_s) < gpus:
+            continue
+        start_s = free_s[gpus - 1]
+        ahead = bisect_right(free_s, now)
+        next_s = free_s[ahead] if ahead < len(free_s) else _INF
+        if start_s <= now:
+            # Enough devices, but not the host needs beside them: hope for the next end.
+            start_s = next_s
+        if start_s < kept.start_s:
+            kept.start_s, kept.kind, kept.until_s = start_s, kind, next_s
+            kept.extra = bisect_right(free_s, start_s) - gpus
+    if kept.kind >= 0 and kept.start_s >= UNKNOWN_S:
+        # Nobody knows when: let just enough nodes run empty, always the same ones.
+        kept.bays = kept.all_bays = _lowest_bays(view, ends, kept.kind, gpus)
+        kept.kind, kept.extra = -1, 0
+    return kept
+
+
+def _lowest_bays(view: View, ends: Ends, kind: int, gpus: int) -> tuple[int, ...]:
+    layout, bays = view.layout, []
+    for bay in layout.type_bays[kind]:
+        first = layout.bay_first[bay]
+        here = sum(end < _INF for end in ends.device_s[first : first + layout.bay_size[bay]])
+        if here:
+            bays.append(bay)
+            gpus -= here
+        if gpus <= 0:
+            break
+    return tuple(bays)
