@@ -1,0 +1,294 @@
+"""Preemption, shared: start what fits, else empty devices for whoever has the better claim.
+
+One rule for all preemptive policies. Heads of lines are served in order of rank. A head
+that fits starts. One that does not may have running jobs stopped, but only with a complete
+plan: all its devices are named and reserved before the first victim stops, stay reserved
+while the victims save, and the job starts once the last of them is empty. A reservation
+whose devices fail or are drained is given up. A waiting job that cannot be helped never
+holds back jobs that need something else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from cotenant.model.ledger import low_bits
+from cotenant.model.placement import Placement
+from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Reason, Reserve, Start, Stop, Why
+from cotenant.model.records import JobRecord
+from cotenant.model.settings import Settings
+from cotenant.model.view import View
+from cotenant.policies.ranking import Ranking
+from cotenant.policies.victims import Standing, Victims
+from cotenant.policies.waiting import Line, Waiting
+
+__all__ = ["advance", "fewest", "suspend_price_s"]
+
+_START = Why("first-in-rank")
+_CLAIM = Why("devices-emptied")
+_GIVE_UP = Why("reservation-broken")
+_LOOK = 16
+"""Bays looked at in their order before a job is left waiting: most often the first will do."""
+
+_Candidate = tuple[int, Standing, int, int]
+"""(devices held in all, standing, id, devices held in this bay)."""
+
+
+def suspend_price_s(settings: Settings, record: JobRecord) -> float:
+    """Seconds for which a suspension and its resumption hold the job's devices idle."""
+    job = record.job
+    state = job.state_bytes or job.memory_bytes * settings.state_fraction
+    return settings.restore_s + 2.0 * state / settings.state_bytes_per_s
+
+
+def advance(view: View, ranking: Ranking) -> Plan:
+    """The next step of a preemptive policy: one start, or one preemption, or nothing."""
+    waiting = view.index(Waiting, ranking)
+    if not waiting.live and not waiting.claims:
+        return EMPTY
+    waiting.turn(view.now)
+    if waiting.broken:
+        return Plan((Reserve(min(waiting.broken), (), _GIVE_UP),), again=True)
+    if waiting.ready:
+        return _honour(view, waiting)
+    if waiting.blocked and view.index(Victims, ranking).turn(view.now):
+        waiting.unblock()
+    step = _Step(view, waiting, ranking)
+    for _, record, line in waiting.heads():
+        found = step.serve(record, line)
+        if found:
+            return Plan((*step.holds, *found), again=True)
+    if not waiting.live:
+        return EMPTY
+    wake = waiting.next_turn_s()
+    if waiting.blocked:
+        wake = min(wake, view.index(Victims, ranking).next_turn_s())
+    return Plan(tuple(step.holds), wake_at_s=wake if wake < math.inf else None)
+
+
+def _honour(view: View, waiting: Waiting) -> Plan:
+    """A job's devices are empty: start it, unless its tenant's ceiling or the host forbids it now."""
+    record = waiting.claims[min(waiting.ready)].record
+    devices = record.reserved
+    if view.limit_refusal(record) or not _host_has(view, record, devices, ()):
+        return Plan((Reserve(record.id, (), _GIVE_UP),), again=True)
+    return Plan((Start(record.id, devices, why=_CLAIM),), again=True)
+
+
+class _Step:
+    """Serving heads, one after the other, until something can be done."""
+
+    def __init__(self, view: View, waiting: Waiting, ranking: Ranking) -> None:
+        self.view, self.waiting, self.ranking = view, waiting, ranking
+        self.holds: list[Decision] = []
+
+    def serve(self, record: JobRecord, line: Line) -> tuple[Decision, ...]:
+        """Start a head, or empty devices for it, or block its line and say why."""
+        view = self.view
+        if view.books.limits and self._at_ceiling(record):
+            self.waiting.block(line)
+            return ()
+        if record.shape.gpus == 0:
+            node = view.find_node(record)
+            if node >= 0:
+                return (Start(record.id, (), why=_START, node=node),)
+        else:
+            devices = view.find(record)
+            if devices is not None:
+                return (Start(record.id, devices, why=_START),)
+            found = _Preemption(view, self.ranking, record).plan()
+            if found:
+                return found
+        if record.hold is None:
+            self.holds.append(Hold(record.id, *view.why_not(record)))
+        self.waiting.block(line)
+        return ()
+
+    def _at_ceiling(self, record: JobRecord) -> bool:
+        """Whether the tenant holds, or will hold once devices are emptied, as much as it may."""
+        view, tenant = self.view, record.job.tenant
+        limit = view.books.limits.get(tenant)
+        if limit is None:
+            return False
+        used = view.books.used.get(tenant, 0)
+        claimed = self.waiting.claimed_gpus(tenant)
+        if used + claimed + record.job.gpus <= limit:
+            return False
+        reason = Reason.TENANT_LIMIT if limit else Reason.TENANT_CAPACITY_ZERO
+        if record.hold != reason:
+            facts = {"tenant": tenant, "limit_gpus": limit, "used_gpus": used, "claimed_gpus": claimed}
+            self.holds.append(Hold(record.id, reason, facts))
+        return True
+
+
+def _host_has(view: View, record: JobRecord, devices: tuple[int, ...], leaving: Iterable[JobRecord]) -> bool:
+    """Whether the nodes have the CPU and host memory for a job, once some others have left."""
+    job, ledger = record.job, view.ledger
+    if not (job.cpu_milli or job.host_memory_bytes):
+        return True
+    cpu: dict[int, int] = {}
+    host: dict[int, int] = {}
+    for other in leaving:
+        place = ledger.held[other.id]
+        for node, c, h in ledger.host_parts(place, other.job.cpu_milli, other.job.host_memory_bytes):
+            cpu[node], host[node] = cpu.get(node, 0) + c, host.get(node, 0) + h
+    wanted = Placement(devices)
+    return all(
+        (not ledger.has_cpu[node] or c <= ledger.free_cpu[node] + cpu.get(node, 0))
+        and (not ledger.has_host[node] or h <= ledger.free_host[node] + host.get(node, 0))
+        for node, c, h in ledger.host_parts(wanted, job.cpu_milli, job.host_memory_bytes)
+    )
+
+
+class _Preemption:
+    """The search for victims of one waiting job."""
+
+    def __init__(self, view: View, ranking: Ranking, record: JobRecord) -> None:
+        self.view, self.ranking, self.record = view, ranking, record
+        self.victims = view.index(Victims, ranking)
+        self.victims.turn(view.now)
+        self.limit: Standing = (0, 0.0)
+
+    def plan(self) -> tuple[Decision, ...]:
+        """Reserve, then stop; empty if no complete plan exists."""
+        view, record, shape = self.view, self.record, self.record.shape
+        for kind in shape.types:
+            speed = view.layout.types[kind].speed
+            self.limit = (record.priority, -self.ranking.bound(view, record, speed))
+            if shape.single:
+                found = self._in_one_bay(kind)
+                if found:
+                    return self._decisions(*found)
+            if shape.spans:
+                found = self._over_bays(kind)
+                if found:
+                    return self._decisions(*found)
+        return ()
+
+    def _decisions(self, devices: tuple[int, ...], victims: list[JobRecord]) -> tuple[Decision, ...]:
+        view, job_id = self.view, self.record.id
+        stops: list[Decision] = [Reserve(job_id, devices)]
+        for victim in victims:
+            price = suspend_price_s(view.settings, victim) * victim.job.gpus
+            stops.append(Stop(victim.id, True, job_id, Why("lower-rank", {"price_gpu_s": round(price, 1)})))
+        return tuple(stops)
+
+    def _in_one_bay(self, kind: int) -> tuple[tuple[int, ...], list[JobRecord]] | None:
+        """The bay whose g-th device costs least; between priorities, the cheapest suspension."""
+        gpus, limit, view = self.record.job.gpus, self.limit, self.view
+        best, least = None, math.inf
+        for entry in self.victims.order(kind, gpus)[:_LOOK]:
+            if not entry[:2] < limit:
+                break
+            found = self._in_bay(entry[2], gpus)
+            if found is None or not found[1] or not _host_has(view, self.record, *found):
+                continue
+            if entry[0] == self.record.priority:
+                return best or found
+            price = sum(suspend_price_s(view.settings, v) * v.job.gpus for v in found[1])
+            if price < least:
+                best, least = found, price
+        return best
+
+    def _in_bay(self, bay: int, gpus: int) -> tuple[tuple[int, ...], list[JobRecord]] | None:
+        """Free devices of a bay first, then those of the fewest devices' worth of victims."""
+        ledger, layout, running = self.view.ledger, self.view.layout, self.view.running
+        whole = ledger.whole[bay]
+        mask = low_bits(whole, min(gpus, whole.bit_count())) if whole else 0
+        need = gpus - mask.bit_count()
+        devices = list(layout.devices(bay, mask)) if mask else []
+        picked = fewest(self._candidates(bay), need) if need else []
+        if picked is None:
+            return None
+        for _, _, job_id, _ in picked:
+            place = ledger.held[job_id]
+            here = [d for d in place.devices if layout.device_bay[d] == bay]
+            devices += here[: gpus - len(devices)]
+        return tuple(sorted(devices)), [running[c[2]] for c in picked]
+
+    def _candidates(self, bay: int) -> list[_Candidate]:
+        standing, limit, running = self.victims.standing, self.limit, self.view.running
+        reserved, found = self.view.ledger.reserved, []
+        for job_id, count in self.victims.in_bay[bay].items():
+            mine = standing.get(job_id)
+            if mine is None or not mine < limit:
+                continue
+            victim = running[job_id]
+            devices = self.view.ledger.held[job_id].devices
+            if reserved and any(d in reserved for d in devices):
+                continue
+            if mine[0] == limit[0] and not self.ranking.may_stop(self.view, victim, self.record):
+                continue
+            found.append((len(devices), mine, job_id, count))
+        return found
+
+    def _over_bays(self, kind: int) -> tuple[tuple[int, ...], list[JobRecord]] | None:
+        """Whole bays as far as they go, the remainder in one more."""
+        layout, gpus = self.view.layout, self.record.job.gpus
+        widest = max(layout.bay_size[b] for b in layout.type_bays[kind])
+        parts = [widest] * (gpus // widest) + ([gpus % widest] if gpus % widest else [])
+        devices: list[int] = []
+        victims: dict[int, JobRecord] = {}
+        taken: set[int] = set()
+        for part in parts:
+            found = self._next_bay(kind, part, taken)
+            if found is None:
+                return None
+            taken.add(found[0])
+            devices += found[1]
+            victims.update({v.id: v for v in found[2]})
+        whole = tuple(sorted(devices))
+        if not victims or not _host_has(self.view, self.record, whole, victims.values()):
+            return None
+        return whole, list(victims.values())
+
+    def _next_bay(
+        self, kind: int, part: int, taken: set[int]
+    ) -> tuple[int, tuple[int, ...], list[JobRecord]] | None:
+        looked = 0
+        for entry in self.victims.order(kind, part):
+            if looked == _LOOK or not entry[:2] < self.limit:
+                return None
+            if entry[2] in taken:
+                continue
+            looked += 1
+            found = self._in_bay(entry[2], part)
+            if found is not None:
+                return entry[2], *found
+        return None
+
+
+def fewest(candidates: list[_Candidate], need: int) -> list[_Candidate] | None:
+    """Victims that free ``need`` devices of a bay at the cost of the fewest devices stopped.
+
+    Either the smallest that suffices alone, or the smallest first until enough, less those
+    that turn out to be superfluous; ties go to the worse standing. None if all are too few.
+
+    >>> fewest([(8, (0, -5.0), 1, 8), (1, (0, -3.0), 2, 1), (1, (0, -4.0), 3, 1)], 1)
+    [(1, (0, -4.0), 3, 1)]
+    >>> [c[2] for c in fewest([(4, (0, -5.0), 1, 4), (1, (0, -3.0), 2, 1), (1, (0, -4.0), 3, 1)], 2)]
+    [3, 2]
+    >>> fewest([(1, (0, -3.0), 2, 1)], 2) is None
+    True
+    """
+    candidates = sorted(candidates)
+    alone = next((c for c in candidates if c[3] >= need), None)
+    if need == 1 and alone is not None:
+        return [alone]
+    several: list[_Candidate] = []
+    freed = 0
+    for candidate in candidates:
+        if freed >= need:
+            break
+        several.append(candidate)
+        freed += candidate[3]
+    if freed < need:
+        return None
+    for candidate in reversed(several[:-1]):
+        if freed - candidate[3] >= need:
+            several.remove(candidate)
+            freed -= candidate[3]
+    if alone is not None and alone[0] <= sum(c[0] for c in several):
+        return [alone]
+    return several

@@ -1,0 +1,92 @@
+"""Preemptive shortest remaining time first, by predicted lengths.
+
+Card: ``docs/policies/srtf.md``.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cotenant.errors import ConfigError
+from cotenant.model.params import Params
+from cotenant.model.plan import Plan
+from cotenant.model.records import JobRecord
+from cotenant.model.view import View
+from cotenant.policies.preempt import advance
+from cotenant.policies.ranking import Ranking
+
+__all__ = ["Srtf"]
+
+_GRACE_S = 1.0
+"""A job is taken to have outlived its prediction this long after it: not at the very end."""
+
+
+class Srtf(Params):
+    """The waiting job with least predicted work goes first; running jobs that end later give way.
+
+    Parameters
+    ----------
+    margin_s : float
+        A job is stopped only if its predicted end is later than the newcomer's would be by
+        more than this. It pays for the suspension and bounds thrashing.
+
+    Notes
+    -----
+    Schrage (Operations Research 16, 1968) shows that the rule minimises mean completion time on one
+    server at no price of preemption and known lengths. Jobs of unknown length go last and
+    give way to all others.
+    """
+
+    def __init__(self, *, margin_s: float = 600.0) -> None:
+        if not 0.0 <= margin_s < math.inf:
+            raise ConfigError(f"margin_s must be zero or more and finite, found {margin_s}")
+        self.margin_s = margin_s
+        self._ranking = _ByRemaining(margin_s)
+
+    def decide(self, view: View) -> Plan:
+        """Start or stop one job, and ask again."""
+        return advance(view, self._ranking)
+
+
+class _ByRemaining(Ranking):
+    """Badness is the predicted end: it stands still while a job runs, so order needs no refresh."""
+
+    def __init__(self, margin_s: float) -> None:
+        self._margin_s = margin_s
+
+    def rank(self, view: View, record: JobRecord) -> float:
+        return record.remaining_at(view.now)
+
+    def badness(self, view: View, record: JobRecord) -> float:
+        return _end_s(view, record)
+
+    def badness_until_s(self, view: View, record: JobRecord) -> float:
+        end = _end_s(view, record)
+        if record.rate <= 0.0 or end == math.inf:
+            return math.inf
+        return max(end + _GRACE_S, math.nextafter(view.now, math.inf))
+
+    def bound(self, view: View, record: JobRecord, speed: float) -> float:
+        return view.now + record.remaining_at(view.now) / speed + self._margin_s
+
+    def may_stop(self, view: View, victim: JobRecord, record: JobRecord) -> bool:
+        # Also by work, whatever the speeds of both: then the victim can never stop the job in turn.
+        return victim.remaining_at(view.now) > record.remaining_at(view.now)
+
+
+def _end_s(view: View, record: JobRecord) -> float:
+    """When a running job should end; a prediction outlived is doubled, as in ``remaining_at``."""
+    predicted = record.predicted_s
+    if predicted <= 0.0:
+        return math.inf
+    rate, done = record.rate, record.work_s
+    if rate > 0.0:
+        late = done + rate * (view.now - record.rated_s - _GRACE_S)
+    else:
+        # Loading or saving: as if it went on now.
+        late, rate = done, 1.0
+        if record.place is not None and record.place.devices:
+            rate = view.layout.types[view.layout.device_type[record.place.devices[0]]].speed
+    while predicted <= late:
+        predicted *= 2.0
+    return record.rated_s + (predicted - done) / rate
