@@ -30,6 +30,11 @@ def test_own_measurements_are_read_under_canonical_names(tmp_path: Path) -> None
     assert table.campaigns == ("lab",)
 
 
+def test_a_folder_stands_for_the_pairs_in_it(tmp_path: Path) -> None:
+    _write(tmp_path, HEADER + "V100,x,y,0.8,0.4,one\n")
+    assert CoRunTable.load(tmp_path).lookup("x", "y", "V100") == 0.8
+
+
 def test_repeats_of_one_campaign_are_averaged_and_campaigns_are_not(tmp_path: Path) -> None:
     text = HEADER + "V100,x,y,0.8,0.4,one\nV100,y,x,0.5,0.6,one\nV100,x,y,0.1,0.1,two\n"
     path = _write(tmp_path, text)

@@ -63,6 +63,7 @@ class CoRunTable:
         Parameters
         ----------
         path : Path or str
+            A file, or a folder with ``pairs.csv``.
         campaigns : sequence of str, optional
             Which campaigns, in order of precedence. Default: of a published collection
             ``DEFAULT_CAMPAIGNS``, of one's own file all, alphabetically.

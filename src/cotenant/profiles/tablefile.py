@@ -92,8 +92,12 @@ def read_pairs(
     sides : Counter
         Sides of pairs by what became of them; they add up to twice the rows of the file.
     """
+    if path.is_dir():
+        path = path / "pairs.csv"
     if not path.is_file():
-        raise ConfigError(f"{path}: no such file; --profiles takes a table of measured pairs")
+        raise ConfigError(
+            f"{path}: no such file; --profiles takes a table of measured pairs, or a folder with pairs.csv"
+        )
     sides: Counter[str] = Counter()
     rows: list[PairRow] = []
     try:
