@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from cotenant.checks import check_invariants
+from cotenant.checks.invariants import check_invariants
 from cotenant.engine.log import LogWriter
 from cotenant.engine.loop import Loop
 from cotenant.engine.state import State

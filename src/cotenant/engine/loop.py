@@ -221,7 +221,12 @@ class Loop:
         record = self.state.records[event.job.id]
         if record.shape.never:
             reason, facts = record.shape.never
-            self._happen(ev.Rejected(event.t, record.id, reason.value, facts))
+            self._turn_away(event.t, record.id, reason.value, facts)
+
+    def _turn_away(self, now: float, job_id: int, reason: str, facts: dict[str, Any]) -> None:
+        """A waiting job ends without running."""
+        self._happen(ev.Rejected(now, job_id, reason, facts))
+        self.executor.forget(job_id)
 
     def _settle(self, event: ev.Ended) -> ev.Ended:
         """Decide whether a job that failed or lost its devices is tried again."""
@@ -240,7 +245,7 @@ class Loop:
         if record is None:
             return
         if not record.status:
-            self._happen(ev.Rejected(event.t, record.id, "cancelled"))
+            self._turn_away(event.t, record.id, "cancelled", {})
         else:
             self.executor.cancel(record.id)
             self._drain()

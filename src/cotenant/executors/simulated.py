@@ -219,8 +219,7 @@ class SimulatedExecutor:
         elif kind == _LEFT_OLD:
             self._release_old(job_id)
         else:
-            self._patient.discard(job_id)
-            self._behaviours.pop(job_id, None)
+            self.forget(job_id)
             self._out.append(ev.Rejected(self._now, job_id, "left"))
 
     # -- orders ----------------------------------------------------------------------
@@ -280,6 +279,13 @@ class SimulatedExecutor:
         self._behaviours.pop(job_id, None)
         done = run.total_s - run.left_s
         self._out.append(ev.Ended(self._now, job_id, run.attempt, "cancelled", done))
+
+    def forget(self, job_id: int) -> None:
+        """A waiting job will never start."""
+        self._behaviours.pop(job_id, None)
+        self._left.pop(job_id, None)
+        self._failed.pop(job_id, None)
+        self._patient.discard(job_id)
 
     def move(self, job_id: int, place: Placement) -> None:
         """Save here, load there; both held meanwhile."""

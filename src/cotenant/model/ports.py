@@ -124,6 +124,9 @@ class Executor(Protocol):
     def cancel(self, job_id: int) -> None:
         """End a running job for good; answered by ``Ended`` with outcome ``cancelled``."""
 
+    def forget(self, job_id: int) -> None:
+        """A waiting job was rejected or cancelled: it will never start."""
+
     def move(self, job_id: int, place: Placement) -> None:
         """Migrate a running job; answered by ``Released`` once the old devices are free."""
 

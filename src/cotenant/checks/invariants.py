@@ -1,7 +1,4 @@
-"""Contract checks for plug-ins, and the invariants of the books. Public: use them on your own policy.
-
-``check_invariants`` is called after every event by ``cotenant.testing.Harness``.
-"""
+"""The invariants of the books, checked after every event by ``cotenant.testing.Harness``."""
 
 from __future__ import annotations
 
