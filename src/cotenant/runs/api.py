@@ -156,14 +156,11 @@ def simulate(
     spec = parse_policy(policy) if isinstance(policy, str) else None
     chosen = build_policy(spec) if spec is not None else policy
     label = spec.text if spec is not None else type(policy).__name__
-    keep = None
-    if out is None:
-        keep = tempfile.TemporaryDirectory(prefix="cotenant-")
-        folder = Path(keep.name)
-    else:
-        folder = Path(out)
+    folder = Path(tempfile.mkdtemp(prefix="cotenant-")) if out is None else Path(out)
+    result = Result(
+        folder / _place(label, seed), policy=label, seed=seed, temporary=folder if out is None else None
+    )
     outcome = _run(prepared, chosen, label, seed, folder)
-    result = Result(folder / _place(label, seed), policy=label, seed=seed, keep=keep)
     if outcome.status == "failed":
         raise PolicyError(outcome.error)
     return result

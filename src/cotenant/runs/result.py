@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
+import shutil
+import weakref
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -31,13 +32,14 @@ class Result:
         Folder of the run, with its log and tables.
     policy : str
     seed : int
-    keep : object, optional
-        Kept alive as long as the result: a temporary folder, where none was named.
+    temporary : Path, optional
+        A folder to remove when the result is no longer used, where none was named.
     """
 
-    def __init__(self, folder: str | Path, *, policy: str, seed: int, keep: Any = None) -> None:
+    def __init__(self, folder: str | Path, *, policy: str, seed: int, temporary: Path | None = None) -> None:
         self.folder, self.policy, self.seed = Path(folder), policy, seed
-        self._keep: tempfile.TemporaryDirectory[str] | None = keep
+        if temporary is not None:
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
 
     @classmethod
     def open(cls, folder: str | Path, policy: str | None = None, seed: int | None = None) -> Result:

@@ -49,7 +49,7 @@ def run_one(
     """Run one policy with one seed; log, metrics and tables are written to ``folder``.
 
     An error that the policy raises ends this run only: the outcome says ``failed``, the log
-    up to that instant stays, and ``error.txt`` holds the traceback.
+    as far as it was written stays, and ``error.txt`` holds the traceback.
     """
     control = control or Control()
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def _simulate(
         settings=prepared.settings,
         incidents=prepared.incidents,
     )
-    fold = MetricFold()
+    fold, log = MetricFold(), LogWriter(folder / EVENTS)
     loop = Loop(
         cluster=prepared.cluster,
         policy=policy,
@@ -108,7 +108,7 @@ def _simulate(
         runtime=world.runtime,
         settings=prepared.settings,
         seed=seed,
-        log=LogWriter(folder / EVENTS),
+        log=log,
         observers=[fold, control],
         header={
             "policy": label,
@@ -118,7 +118,10 @@ def _simulate(
         },
     )
     control.attach(loop)
-    loop.run()
+    try:
+        loop.run()
+    finally:
+        log.close()
     metrics = fold.result(executor.source_hours)
     save_metrics(folder, metrics)
     return metrics.summary
