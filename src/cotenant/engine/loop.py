@@ -94,6 +94,9 @@ class Loop:
         self.settings = (settings or Settings()).check()
         self.state = State(cluster, self.settings, runtime)
         self._appliers = self.state.appliers
+        half_life_s = getattr(policy, "usage_half_life_s", None)
+        if half_life_s is not None:
+            self.state.track_usage(half_life_s)
         self.policy = policy
         self.executor = executor
         self.view = View(self.state, forecast, seed)

@@ -18,6 +18,7 @@ from cotenant.model.rules import Books
 from cotenant.model.service import ServiceCounts
 from cotenant.model.settings import Settings
 from cotenant.model.shape import ShapeTable
+from cotenant.model.usage import Usage, ancestry
 from cotenant.model.view import HOOKS, Source
 
 __all__ = ["State"]
@@ -99,6 +100,18 @@ class State(Source):
             ev.Closed: self._nothing,
         }
 
+    def track_usage(self, half_life_s: float) -> None:
+        """Fold each tenant's decayed usage too; ask before the first event.
+
+        Raises
+        ------
+        ConfigError
+            If the half-life is not positive and finite.
+        """
+        self.usage = Usage(half_life_s, ancestry(self.cluster.tenants), lambda: self.now)
+        self._placed.append(self.usage.placed)
+        self._vacated.append(self.usage.vacated)
+
     def apply(self, event: ev.Event) -> None:
         """Fold one event.
 
@@ -121,7 +134,9 @@ class State(Source):
         if job.id in self.records:
             raise IllegalEventError(f"job {job.id} is submitted at {event.t} but lives already")
         predicted = self._runtime.predict_s(job).mean if self._runtime else job.estimate_s
-        record = JobRecord(job, self.shapes.of(job), event.t, predicted)
+        shape = self.shapes.of(job)
+        shape.seen += 1
+        record = JobRecord(job, shape, event.t, predicted)
         self.records[job.id] = record
         self.counts["submitted"] += 1
         self.queue.push(record)

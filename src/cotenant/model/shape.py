@@ -6,6 +6,7 @@ Also the search for whole free devices, which most policies share, and the answe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from cotenant.model.jobs import Job
@@ -33,6 +34,8 @@ class Shape:
         The gang may lie on several nodes.
     never : (Reason, facts) or None
         Why it can never run here.
+    seen : int
+        Jobs submitted with this demand so far.
     """
 
     __slots__ = (
@@ -43,6 +46,7 @@ class Shape:
         "memory_bytes",
         "never",
         "number",
+        "seen",
         "single",
         "spans",
         "types",
@@ -50,6 +54,7 @@ class Shape:
 
     def __init__(self, number: int, job: Job, layout: Layout, settings: Settings) -> None:
         self.number = number
+        self.seen = 0
         self.gpus = job.gpus
         self.memory_bytes = job.memory_bytes
         self.compute_milli = job.compute_milli
@@ -143,6 +148,10 @@ class ShapeTable:
         if shape is None:
             shape = self._full[key] = self._make(job)
         return shape
+
+    def __iter__(self) -> Iterator[Shape]:
+        """All shapes, by number."""
+        return iter(sorted((*self._plain.values(), *self._full.values()), key=lambda s: s.number))
 
     def _make(self, job: Job) -> Shape:
         return Shape(len(self._plain) + len(self._full), job, self._layout, self._settings)

@@ -21,7 +21,8 @@ from cotenant.model.records import JobRecord, Status
 from cotenant.model.rules import Books, check_start, check_stop
 from cotenant.model.service import ServiceCounts
 from cotenant.model.settings import Settings
-from cotenant.model.shape import find_cpu_node, find_whole, why_not
+from cotenant.model.shape import ShapeTable, find_cpu_node, find_whole, why_not
+from cotenant.model.usage import Usage
 
 if TYPE_CHECKING:
     from cotenant.model.cluster import Cluster
@@ -78,6 +79,8 @@ class Source:
     settings: Settings
     service: ServiceCounts
     hooks: dict[str, list[Callable[..., None]]]
+    shapes: ShapeTable
+    usage: Usage | None = None
 
 
 class View:
@@ -150,6 +153,24 @@ class View:
         if self._forecast is None:
             raise RuntimeError("this run has no forecast of speeds; give one to Loop or Harness")
         return self._forecast
+
+    @property
+    def usage(self) -> Usage:
+        """Devices that tenants held lately, decayed.
+
+        Raises
+        ------
+        RuntimeError
+            If the policy does not ask for it by an attribute ``usage_half_life_s``.
+        """
+        if self._source.usage is None:
+            raise RuntimeError("usage is not kept; give the policy an attribute usage_half_life_s")
+        return self._source.usage
+
+    @property
+    def shapes(self) -> ShapeTable:
+        """All demands seen so far, and how many jobs made each."""
+        return self._source.shapes
 
     @property
     def pending_count(self) -> int:
