@@ -128,14 +128,17 @@ def load_runs(directory: Path) -> list[Run]:
     InputError
         If there is no run.
     """
-    order = [str(p) for p in load_manifest(directory).get("policies", [])]
+    named = load_manifest(directory).get("runs") or []
+    order: dict[str, str] = {}
+    for run in named:
+        order.setdefault(Path(run["folder"]).parent.name, run["policy"])
     found = []
     for path in sorted((directory / "runs").glob("*/seed-*")):
         seed = path.name.removeprefix("seed-")
-        if path.is_dir() and seed.isdigit():
+        if path.is_dir() and seed.isdigit() and any(path.iterdir()):
             found.append((path.parent.name, int(seed), path))
     if not found:
         raise InputError(f"{directory} has no runs (looked for runs/<policy>/seed-<k> in it)")
-    rank = {policy: i for i, policy in enumerate(order)}
+    rank = {folder: i for i, folder in enumerate(order)}
     found.sort(key=lambda f: (rank.get(f[0], len(rank)), f[0], f[1]))
-    return [Run(path, policy, seed, load_run(path)) for policy, seed, path in found]
+    return [Run(path, order.get(name, name), seed, load_run(path)) for name, seed, path in found]

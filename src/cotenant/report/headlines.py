@@ -1,0 +1,69 @@
+"""The result in plain sentences, with its doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cotenant.model.quantities import format_duration
+from cotenant.report.compare import Estimate, Pairing
+from cotenant.report.rundir import Run
+
+__all__ = ["headline", "single"]
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return "n/a"
+    return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
+
+
+def _longest(runs: Sequence[Run]) -> str:
+    waits = [w for r in runs if (w := r.metrics.summary.get("longest_wait_s")) is not None]
+    return format_duration(max(waits)) if waits else "n/a"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}x" if value < 9.995 else f"{value:.0f}x"
+
+
+def _doubt(ratio: Estimate, invert: bool) -> str:
+    if ratio.low is None or ratio.high is None:
+        return "one seed, so no interval"
+    low, high = (1 / ratio.high, 1 / ratio.low) if invert else (ratio.low, ratio.high)
+    return f"95 % interval {_times(low)} to {_times(high)}, {ratio.n} seeds"
+
+
+def headline(pairing: Pairing, base: Sequence[Run], other: Sequence[Run]) -> tuple[str, str]:
+    """One sentence on a policy against the first one, and one on who pays for it."""
+    name, against, ratio = pairing.other, pairing.base, pairing.speedup
+    if ratio.mean is None or ratio.n == 0:
+        return f"{name} and {against} have no finished jobs in common to compare.", ""
+    sure = ratio.low is None or ratio.high is None or ratio.low > 1 or ratio.high < 1
+    if not sure or abs(ratio.mean - 1) < 0.005:
+        lead = f"{name} completes jobs about as soon as {against} on average ({_doubt(ratio, False)})."
+    elif ratio.mean > 1:
+        lead = f"{name} completes jobs {_times(ratio.mean)} sooner than {against} on average ({_doubt(ratio, False)})."
+    else:
+        lead = f"{name} completes jobs {_times(1 / ratio.mean)} later than {against} on average ({_doubt(ratio, True)})."
+    detail = (
+        f"{_percent(pairing.worse)} of jobs complete later and {_percent(pairing.better)} sooner (by more than 1 %)."
+        f" The longest wait is {_longest(other)}; with {against} it is {_longest(base)}."
+    )
+    slow = [s for r in other if (s := r.metrics.summary.get("corun_slowdown_p95")) is not None]
+    if slow:
+        detail += f" While running, one job in twenty is slowed down {sum(slow) / len(slow):.2f}x or more."
+    return lead, detail
+
+
+def single(runs: Sequence[Run]) -> tuple[str, str]:
+    """The sentence for a report on one policy alone."""
+    summary = runs[0].metrics.summary
+    jct, wait = summary.get("jct_s_mean"), summary.get("wait_s_mean")
+    if jct is None:
+        return f"No job ran to its end under {runs[0].policy}.", ""
+    waited = "n/a" if wait is None else format_duration(wait)
+    return (
+        f"Under {runs[0].policy}, {summary['jobs_finished']:,} of {summary['jobs_submitted']:,} jobs finished;"
+        f" a job completes after {format_duration(jct)} on average, {waited} of it waiting to start.",
+        f"The longest wait is {_longest(runs)}. Seed {runs[0].seed}.",
+    )

@@ -1,0 +1,271 @@
+"""The report of a run directory: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from cotenant import __version__
+from cotenant.model.quantities import format_duration
+from cotenant.report.charts import Chart, all_charts
+from cotenant.report.compare import Estimate, GroupChange, Pairing, by_policy, estimates, pair, summary_frame
+from cotenant.report.headlines import headline, single
+from cotenant.report.names import METRICS, Metric
+from cotenant.report.page import Html, document, el, join, tabular
+from cotenant.report.provenance import provenance
+from cotenant.report.rundir import Run, load_manifest, load_runs
+from cotenant.report.tables import NOT_AVAILABLE, cell, show, write_csv, write_parquet
+
+__all__ = ["build_report"]
+
+Policies = dict[str, list[Run]]
+
+
+def build_report(directory: Path) -> Path:
+    """Write ``report.html``, ``summary.csv`` and ``summary.parquet`` of a run directory.
+
+    Returns
+    -------
+    Path
+        The HTML file.
+
+    Raises
+    ------
+    InputError
+        If the directory has no runs, or their files cannot be read or compared.
+    """
+    runs = load_runs(directory)
+    manifest = load_manifest(directory)
+    frame = summary_frame(runs)
+    write_csv(frame, directory / "summary.csv")
+    write_parquet(frame, directory / "summary.parquet")
+    path = directory / "report.html"
+    path.write_text(_page(by_policy(runs), manifest), encoding="utf-8", newline="\n")
+    return path
+
+
+def _page(policies: Policies, manifest: dict[str, Any]) -> str:
+    first, *others = policies
+    pairings = [pair(policies[first], policies[name]) for name in others]
+    charts = all_charts(policies)
+    for i, chart in enumerate(charts):
+        chart.key = f"chart-{chart.key.split('-')[0]}-{i}"  # policy names are not fit for ids
+    title = str(manifest.get("title") or "Sharing report")
+    header = join([el("h1", title), el("p", _facts(policies), class_="facts"), *_warnings(policies)])
+    main = join(
+        [
+            el("h2", "In short"),
+            _headlines(policies, pairings),
+            el("h2", "Summary"),
+            _summary(policies, pairings),
+            *([el("h2", "Who wins, who loses"), *_winners(pairings)] if pairings else []),
+            el("h2", "Times"),
+            _figures(charts, ("cdf", "wait", "queue")),
+            el("h2", "Devices"),
+            _figures(charts, ("capacity",)),
+            el("h2", "What limits the waiting jobs"),
+            _figures(charts, ("limits",)),
+            el("h2", "Device by device"),
+            _figures(charts, ("heat", "gantt")),
+            el("h2", "Where these numbers come from"),
+            provenance(manifest, policies),
+            el("h2", "What the names mean"),
+            _definitions(),
+        ]
+    )
+    footer = el(
+        "p", f"cotenant {__version__}. This file holds all its data and loads nothing from elsewhere."
+    )
+    specs = {chart.key: chart.spec for chart in charts if chart.spec is not None}
+    return document(title, header, main, footer, specs)
+
+
+def _facts(policies: Policies) -> str:
+    runs = [run for own in policies.values() for run in own]
+    seeds = sorted({run.seed for run in runs})
+    summary = runs[0].metrics.summary
+    parts = [
+        f"{len(policies)} {'policy' if len(policies) == 1 else 'policies'}",
+        f"{len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'} ({', '.join(map(str, seeds[:8]))}"
+        f"{', …' if len(seeds) > 8 else ''})",
+        f"{summary.get('jobs_submitted', 0):,} jobs",
+        f"{summary.get('gpus', 0):,} devices",
+        f"{format_duration(summary.get('window_s') or 0.0)} of simulated time",
+    ]
+    return " · ".join(parts)
+
+
+def _warnings(policies: Policies) -> list[Html]:
+    runs = [run for own in policies.values() for run in own]
+    out = []
+    torn = [f"{r.policy} seed {r.seed}" for r in runs if not r.metrics.summary.get("log_complete")]
+    if torn:
+        out.append(
+            el("p", f"Incomplete logs, numbers as of their last event: {', '.join(torn)}.", class_="warn")
+        )
+    cycles = [f"{r.policy} seed {r.seed}" for r in runs if r.metrics.summary.get("preemption_cycles")]
+    if cycles:
+        out.append(
+            el("p", f"Jobs evict each other in turn (preemption cycles): {', '.join(cycles)}.", class_="warn")
+        )
+    return out
+
+
+def _headlines(policies: Policies, pairings: Sequence[Pairing]) -> Html:
+    first = next(iter(policies.values()))
+    said = [headline(p, first, policies[p.other]) for p in pairings] or [single(first)]
+    return el("ul", *(el("li", lead, el("small", more)) for lead, more in said), class_="headlines")
+
+
+def _summary(policies: Policies, pairings: Sequence[Pairing]) -> Html:
+    values = {name: estimates(runs) for name, runs in policies.items()}
+    gaps = {p.other: p for p in pairings}
+    first = next(iter(policies))
+    heads = [el("th", "Metric", scope="col", class_="text")]
+    for name in policies:
+        note = "baseline" if name == first and pairings else ""
+        heads.append(el("th", name, el("span", note, class_="sub"), scope="col"))
+    body: list[Html] = []
+    for group, metrics in groupby(METRICS, key=lambda m: m.group):
+        body.append(el("tr", el("th", group, scope="rowgroup", colspan=str(len(policies) + 1))))
+        for metric in metrics:
+            cells = [
+                el("td", _value(metric, values[n][metric.key], values[first][metric.key], gaps.get(n)))
+                for n in policies
+            ]
+            body.append(el("tr", el("th", metric.label, scope="row", title=metric.note), *cells))
+    caption = el("caption", el("span", "Summary of all metrics by policy", class_="unseen"))
+    whole = el("table", caption, el("thead", el("tr", *heads)), el("tbody", *body), class_="lead")
+    notes = (
+        "Means over seeds; in brackets the 95 % interval from resampling the seeds (with few seeds it is too"
+        " narrow). Green and red mark differences to the first policy whose interval excludes zero."
+    )
+    box = el("div", whole, class_="scroll", tabindex="0", role="region", aria_label="Summary table")
+    return join([box, el("p", notes, class_="note")])
+
+
+def _value(metric: Metric, own: Estimate, base: Estimate, gaps: Pairing | None) -> Html:
+    parts: list[str | Html] = [_number(own.mean, metric.key)]
+    if own.low is not None and own.low != own.high:
+        parts.append(
+            el("span", f"[{_number(own.low, metric.key)}, {_number(own.high, metric.key)}]", class_="sub")
+        )
+    if gaps is not None:
+        parts.append(_mark(metric, gaps.differences[metric.key], gaps.changes[metric.key], base))
+    return join(parts)
+
+
+def _number(value: float | None, key: str) -> str:
+    count = key.startswith("jobs_") or key in ("preemptions", "preemption_cycles", "moves", "refused")
+    if count and value is not None:
+        return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:,.1f}"
+    return cell(value, key)
+
+
+def _mark(metric: Metric, gap: Estimate, change: Estimate, base: Estimate) -> Html:
+    if gap.mean is None or base.mean is None:
+        return Html("")
+    if gap.mean == 0 and (gap.low is None or gap.low == gap.high == 0):
+        return el("span", "same", class_="mark")
+    text = _change(metric, gap, change)
+    if not metric.better:
+        return el("span", text, class_="mark")
+    if gap.n < 2:
+        return el("span", text, ", n = 1", class_="mark")
+    if not gap.excludes_zero:
+        return el("span", text, el("span", " (not distinguishable)", class_="unseen"), class_="mark")
+    good = (gap.mean < 0) == (metric.better == "low")
+    word = "better" if good else "worse"
+    return el(
+        "span", "▲ " if good else "▼ ", text, el("span", f" ({word})", class_="unseen"), class_=f"mark {word}"
+    )
+
+
+def _change(metric: Metric, gap: Estimate, change: Estimate) -> str:
+    if metric.key.endswith("_share") or metric.key == "fragmentation_mean":
+        shown, scale, unit = gap, 100.0, " points"
+    elif change.mean is not None and not metric.key.startswith("jobs_"):
+        shown, scale, unit = change, 100.0, " %"
+    else:
+        shown, scale, unit = gap, 1.0, " s" if metric.key.endswith("_s") else ""
+
+    def signed(value: float | None) -> str:
+        scaled = (value or 0.0) * scale
+        text = f"{scaled:+,.0f}" if abs(scaled) >= 10 or scaled == int(scaled) else f"{scaled:+.1f}"
+        return text.replace("-", "−")  # noqa: RUF001 - a true minus sign, as wide as the plus
+
+    text = f"{signed(shown.mean)}{unit}"
+    return text if shown.low is None else f"{text} [{signed(shown.low)}, {signed(shown.high)}]"
+
+
+def _winners(pairings: Sequence[Pairing]) -> list[Html]:
+    out: list[Html] = []
+    for p in pairings:
+        blocks = []
+        for what, groups in (("GPUs asked for", p.by_size), ("tenant", p.by_tenant)):
+            if len(groups) > 1 or what == "GPUs asked for":
+                blocks.append(el("div", _group_table(what, groups, p), class_="wide"))
+        lead = f"{p.other} against {p.base}: {p.jobs:,} jobs in {len(p.seeds)} {'seed' if len(p.seeds) == 1 else 'seeds'}"
+        loss = (
+            ""
+            if p.longest_loss_s is None
+            else f". The hardest hit waits {format_duration(p.longest_loss_s)} longer."
+        )
+        out.append(
+            el(
+                "details",
+                el("summary", lead),
+                el("p", f"Same jobs, same seeds{loss}", class_="note"),
+                *blocks,
+            )
+        )
+    out[0] = Html(out[0].replace("<details>", "<details open>", 1))
+    return out
+
+
+def _group_table(what: str, groups: Sequence[GroupChange], p: Pairing) -> Html:
+    heads = (
+        f"By {what}",
+        "Jobs",
+        "Sooner",
+        "Later",
+        f"Completion, {p.base}",
+        f"{p.other}",
+        f"Wait, {p.base}",
+        f"{p.other}",
+    )
+    rows = [
+        (
+            g.group or "(none)",
+            f"{g.jobs:,}",
+            f"{100 * g.better:.1f} %",
+            f"{100 * g.worse:.1f} %",
+            *(format_duration(v) for v in (g.base_jct_s, g.jct_s, g.base_wait_s, g.wait_s)),
+        )
+        for g in groups
+    ]
+    return tabular(f"{p.other} against {p.base} by {what}", heads, rows)
+
+
+def _figures(charts: Sequence[Chart], kinds: tuple[str, ...]) -> Html:
+    chosen = [c for c in charts if c.key.split("-")[1] in kinds]
+    return el("div", *map(_figure, chosen), class_="grid")
+
+
+def _figure(chart: Chart) -> Html:
+    caption = el("figcaption", el("h3", chart.title), el("p", chart.text))
+    if chart.spec is None:
+        body = el("p", chart.empty or NOT_AVAILABLE, class_="empty")
+    else:
+        body = el(
+            "div", id=chart.key, class_="chart", role="img", aria_label=f"{show(chart.title)}. {chart.text}"
+        )
+    return el("figure", caption, body, class_="card wide" if chart.wide else "card")
+
+
+def _definitions() -> Html:
+    rows = [(m.label, m.key, m.note) for m in METRICS]
+    inner = tabular("Definitions of the metrics", ("Metric", "Key", "Meaning"), rows, text_columns=3)
+    return el("details", el("summary", "Definitions"), inner)
