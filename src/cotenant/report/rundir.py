@@ -123,19 +123,22 @@ def load_manifest(directory: Path) -> dict[str, Any]:
 def load_runs(directory: Path) -> list[Run]:
     """All runs of a directory: policies in the manifest's order, else by name; seeds ascending.
 
+    Runs that the manifest calls failed are left out.
+
     Raises
     ------
     InputError
         If there is no run.
     """
-    named = load_manifest(directory).get("runs") or []
+    named = [run for run in load_manifest(directory).get("runs") or [] if isinstance(run, dict)]
+    failed = {str(run.get("folder")) for run in named if run.get("status") == "failed"}
     order: dict[str, str] = {}
     for run in named:
-        order.setdefault(Path(run["folder"]).parent.name, run["policy"])
+        order.setdefault(Path(str(run.get("folder"))).parent.name, str(run.get("policy")))
     found = []
     for path in sorted((directory / "runs").glob("*/seed-*")):
         seed = path.name.removeprefix("seed-")
-        if path.is_dir() and seed.isdigit() and any(path.iterdir()):
+        if path.is_dir() and seed.isdigit() and path.relative_to(directory).as_posix() not in failed:
             found.append((path.parent.name, int(seed), path))
     if not found:
         raise InputError(f"{directory} has no runs (looked for runs/<policy>/seed-<k> in it)")
