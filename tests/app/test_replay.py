@@ -55,7 +55,7 @@ def test_a_manifest_names_no_host_and_no_folder_of_the_machine(inside: Run, jobs
     assert str(jobs_csv.parent) not in text
     assert socket.gethostname() not in text
     manifest = json.loads(text)
-    assert manifest["argv"] == ["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2"]
+    assert manifest["command"] == ["cotenant", "simulate", "jobs.csv", "-p", "fifo", "--gpus", "2"]
     assert manifest["inputs"][0]["sha256"] == hashlib.sha256(jobs_csv.read_bytes()).hexdigest()
     assert manifest["inputs"][0]["size_bytes"] == jobs_csv.stat().st_size
     assert getpass.getuser()  # a user exists, and is not needed

@@ -55,7 +55,7 @@ def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert back == manifest
     assert folder == tmp_path
     assert back.complete
-    assert back.dependencies["polars"]
+    assert back.versions["polars"]
     assert not any(p.name.endswith(".tmp") for p in tmp_path.iterdir())
 
 

@@ -48,14 +48,14 @@ def batch_json(batch: Batch) -> dict[str, Any]:
     """All of it, for programs."""
     manifest = batch.manifest
     policies = []
-    for entry in manifest.policies:
-        outcomes = batch.of_policy(entry.spec)
+    for policy in manifest.policies:
+        outcomes = batch.of_policy(policy)
         mean = mean_summary(outcomes)
         complete = sum(o.status == "complete" for o in outcomes)
         policies.append(
             {
-                "policy": entry.spec,
-                "params": entry.params,
+                "policy": policy,
+                "params": manifest.params[policy],
                 "runs_complete": complete,
                 "independent_runs": 1 if same_for_all_seeds(outcomes) else complete,
                 **{short: mean.get(name) for short, name in _SHORT.items()},
@@ -89,14 +89,14 @@ def _run_json(outcome: Outcome) -> dict[str, Any]:
 def batch_rows(batch: Batch) -> list[tuple[str, ...]]:
     """One row for each policy, means over its seeds."""
     rows: list[tuple[str, ...]] = []
-    for entry in batch.manifest.policies:
-        outcomes = batch.of_policy(entry.spec)
+    for policy in batch.manifest.policies:
+        outcomes = batch.of_policy(policy)
         mean = mean_summary(outcomes)
         runs = [o for o in outcomes if o.summary]
         count = "1 in effect" if same_for_all_seeds(outcomes) else str(len(runs))
         rows.append(
             (
-                entry.spec,
+                policy,
                 count,
                 _whole(mean.get("jobs_finished")),
                 _time(mean.get("jct_s_mean")),

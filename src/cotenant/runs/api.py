@@ -13,7 +13,7 @@ from cotenant.errors import ConfigError, PolicyError
 from cotenant.model.cluster import Cluster
 from cotenant.model.settings import Settings
 from cotenant.runs.folders import claim
-from cotenant.runs.manifest import PolicyEntry, RunEntry, new_manifest, write_manifest
+from cotenant.runs.manifest import RunEntry, new_manifest, write_manifest
 from cotenant.runs.prepare import Prepared
 from cotenant.runs.result import Result
 from cotenant.runs.single import Outcome, run_one
@@ -200,7 +200,8 @@ def _run(prepared: Prepared, policy: Any, label: str, seed: int, folder: Path) -
     entry = RunEntry(policy=label, seed=seed, folder=_place(label, seed))
     report = prepared.workload.report
     manifest = new_manifest(
-        policies=[PolicyEntry(spec=label, folder=folder_names([label])[0], params=params_of(policy))],
+        policies=[label],
+        params={label: params_of(policy)},
         seeds=[seed],
         seeds_vary=world.seeds_vary,
         settings=msgspec.to_builtins(prepared.settings),

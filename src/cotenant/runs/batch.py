@@ -10,7 +10,7 @@ import msgspec
 
 from cotenant.runs.config import RunConfig
 from cotenant.runs.folders import claim
-from cotenant.runs.manifest import Manifest, PolicyEntry, RunEntry, new_manifest, write_manifest
+from cotenant.runs.manifest import Manifest, RunEntry, new_manifest, write_manifest
 from cotenant.runs.many import Task, Watcher, run_tasks
 from cotenant.runs.prepare import Prepared, input_files, prepare
 from cotenant.runs.single import Outcome
@@ -85,12 +85,10 @@ def _manifest(
     world = build_world(prepared, seeds[0])
     report = prepared.workload.report
     return new_manifest(
-        argv=list(argv),
+        command=["cotenant", *argv],
         config=config,
-        policies=[
-            PolicyEntry(spec=s.text, folder=f, params=p)
-            for s, f, p in zip(specs, folders, params, strict=True)
-        ],
+        policies=[spec.text for spec in specs],
+        params={spec.text: values for spec, values in zip(specs, params, strict=True)},
         seeds=seeds,
         seeds_vary=world.seeds_vary,
         settings=msgspec.to_builtins(prepared.settings),

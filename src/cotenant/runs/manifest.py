@@ -20,9 +20,8 @@ from cotenant.runs.folders import KIND, MANIFEST, sha256_of, write_json
 __all__ = [
     "InputFile",
     "Manifest",
-    "PolicyEntry",
     "RunEntry",
-    "dependencies",
+    "library_versions",
     "new_manifest",
     "read_manifest",
     "write_manifest",
@@ -48,14 +47,6 @@ class InputFile(msgspec.Struct, kw_only=True, frozen=True):
         return cls(role=role, path=path, sha256=sha256_of(Path(path)), size_bytes=Path(path).stat().st_size)
 
 
-class PolicyEntry(msgspec.Struct, kw_only=True, frozen=True):
-    """A policy as written, with all its parameters and the folder of its runs."""
-
-    spec: str
-    folder: str
-    params: dict[str, Any] = {}
-
-
 class RunEntry(msgspec.Struct, kw_only=True):
     """One policy with one seed. ``log_sha256`` is empty until the run has written its log."""
 
@@ -71,18 +62,19 @@ class RunEntry(msgspec.Struct, kw_only=True):
 class Manifest(msgspec.Struct, kw_only=True):
     """What ``manifest.json`` holds.
 
-    ``config`` is None when the run was started from Python with objects in memory; such a
+    ``command`` is what was typed. ``policies`` are as written, ``params`` all their
+    parameters, defaults included. ``config`` is None when the run was started from Python with objects in memory; such a
     run can be read, but not replayed.
     """
 
     kind: str = KIND
     schema: int = SCHEMA
     version: str = __version__
-    argv: list[str] = []
-    python: str = ""
-    dependencies: dict[str, str] = {}
+    command: list[str] = []
+    versions: dict[str, str] = {}
     config: RunConfig | None = None
-    policies: list[PolicyEntry] = []
+    policies: list[str] = []
+    params: dict[str, dict[str, Any]] = {}
     seeds: list[int] = []
     seeds_vary: list[str] = []
     settings: dict[str, Any] = {}
@@ -101,9 +93,9 @@ class Manifest(msgspec.Struct, kw_only=True):
         return all(run.status == "complete" for run in self.runs)
 
 
-def dependencies() -> dict[str, str]:
-    """Versions of the libraries on whose numbers results rest."""
-    found = {}
+def library_versions() -> dict[str, str]:
+    """Versions of Python and of the libraries on whose numbers results rest."""
+    found = {"python": platform.python_version()}
     for name in _DEPENDENCIES:
         try:
             found[name] = version(name)
@@ -114,7 +106,7 @@ def dependencies() -> dict[str, str]:
 
 def new_manifest(**fields: Any) -> Manifest:
     """A manifest with the versions filled in."""
-    return Manifest(python=platform.python_version(), dependencies=dependencies(), **fields)
+    return Manifest(versions=library_versions(), **fields)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
