@@ -124,6 +124,47 @@ class State(Source):
         self.version += 1
         self.appliers[type(event)](event)
 
+    def picture(self) -> dict[str, Any]:
+        """All that the events determine, as plain values: two equal pictures are equal states.
+
+        Predictions are left out: they come from the forecast, not from the log.
+        """
+        ledger = self.ledger
+        return {
+            "now": self.now,
+            "version": self.version,
+            "records": {
+                r.id: (
+                    r.status.value,
+                    r.priority,
+                    r.attempt,
+                    r.failures,
+                    r.losses,
+                    r.place,
+                    (r.queued_s, r.started_s, r.ran_s),
+                    (r.work_s, r.rate, r.rated_s),
+                    r.hold,
+                    r.reserved,
+                    r.suspended,
+                )
+                for r in self.records.values()
+            },
+            "queue": [r.id for r in self.queue],
+            "running": list(self.running),
+            "free": (list(ledger.free_milli), list(ledger.free_memory)),
+            "residents": list(ledger.residents),
+            "leaving": dict(ledger.leaving),
+            "usable": (list(ledger.usable), list(ledger.draining)),
+            "reserved": dict(sorted(ledger.reserved.items())),
+            "host": (list(ledger.free_cpu), list(ledger.free_host)),
+            "tenants": (
+                dict(sorted(self.books.limits.items())),
+                {t: n for t, n in self.books.used.items() if n},
+            ),
+            "memo": self.memo,
+            "counts": dict(self.counts),
+        }
+
     def _nothing(self, event: ev.Event) -> None:
         """This event changes no state."""
 
