@@ -162,7 +162,8 @@ class _Builder:
 
     def scalar(self, event: Any) -> Any:
         text: str = event.value
-        if event.style is not None:
+        # The C parser says "" for a plain scalar, the Python one None.
+        if event.style:
             return text
         if text in {"", "~", "null"}:
             return None

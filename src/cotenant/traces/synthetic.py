@@ -27,7 +27,7 @@ from cotenant.model.quantities import parse_bytes
 from cotenant.model.workload import Workload
 from cotenant.profiles.kinds import find_kind
 from cotenant.traces.base import DataReport
-from cotenant.traces.documents import Document, read_document
+from cotenant.traces.documents import read_document
 from cotenant.traces.files import plain_name
 from cotenant.traces.synthetic_check import parse_spec
 from cotenant.traces.synthetic_draw import Floats, draw_arrivals, draw_choice, draw_law
@@ -115,7 +115,7 @@ class SyntheticReader:
         changed: dict[str, Any] = {
             key: _whole(key, options[key]) for key in ("jobs", "seed") if key in options
         }
-        spec = parse_spec({**table, **changed}, Document(table, Path(path)))
+        spec = parse_spec({**table, **changed}, document, ("synthetic",))
         return _draw(spec, path=str(path), strict=bool(options.get("strict", False)))
 
 
@@ -147,14 +147,7 @@ def _draw(spec: SyntheticSpec, *, path: str = "", strict: bool = False) -> Workl
     columns |= _outcomes(rngs["outcomes"], spec, duration)
     columns |= _estimates(rngs["estimates"], spec, duration)
     columns |= _extras(rngs["extras"], spec, submit, duration, gpus)
-    assumptions = (
-        f"Synthetic jobs, not observed ones: {n} drawn with seed {spec.seed} (numpy PCG64).",
-        *spec.assumptions,
-    )
-    if spec.models:
-        assumptions += (
-            f"Each job draws its model, with its memory, from a stated mix of {len(spec.models)}.",
-        )
+    said = _said(spec)
     report = DataReport(
         format="synthetic",
         path=path or spec.name,
@@ -162,10 +155,19 @@ def _draw(spec: SyntheticSpec, *, path: str = "", strict: bool = False) -> Workl
         rows_kept=n,
         time_zone="none",
         strict=strict,
-        assumptions=list(assumptions),
+        assumptions=list(said),
     )
-    frame = pl.DataFrame(columns)
-    return Workload(frame, name=spec.name, report=report.check(), assumptions=assumptions)
+    return Workload(pl.DataFrame(columns), name=spec.name, report=report.check(), assumptions=said)
+
+
+def _said(spec: SyntheticSpec) -> tuple[str, ...]:
+    said = (
+        f"Synthetic jobs, not observed ones: {spec.jobs} drawn with seed {spec.seed} (numpy PCG64).",
+        *spec.assumptions,
+    )
+    if spec.models:
+        said += (f"Each job draws its model, with its memory, from a stated mix of {len(spec.models)}.",)
+    return said
 
 
 def _durations(rng: np.random.Generator, spec: SyntheticSpec, size: Any) -> Floats:

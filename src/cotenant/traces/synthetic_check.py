@@ -50,7 +50,9 @@ def mix_models(mix: str) -> list[dict[str, Any]]:
     ]
 
 
-def parse_spec(data: Mapping[str, Any], document: Document | None = None) -> SyntheticSpec:
+def parse_spec(
+    data: Mapping[str, Any], document: Document | None = None, at: tuple[str | int, ...] = ()
+) -> SyntheticSpec:
     """Read a description, over that of its ``preset`` if it names one.
 
     Tables of the preset are merged key by key; lists and laws are replaced whole. The words
@@ -75,7 +77,7 @@ def parse_spec(data: Mapping[str, Any], document: Document | None = None) -> Syn
         if mix not in MIXES:
             raise UnknownNameError("mix of models", mix, MIXES)
         merged["models"] = mix_models(mix)
-    return _check(document.convert(SyntheticSpec, merged), document)
+    return _check(document.convert(SyntheticSpec, merged, at), document)
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,10 +121,11 @@ def warp(times_s: Floats, cycle: Cycle) -> Floats:
     rate = np.outer(cycle.days, cycle.hours).ravel()
     rate = rate / rate.mean()
     reached = np.concatenate(([0.0], np.cumsum(rate))) * _HOUR_S
-    clock = np.arange(_WEEK_H + 1) * _HOUR_S
     week_s = reached[-1]
     weeks = np.floor(times_s / week_s)
-    # Flat stretches (rate 0) are taken out, so that the inverse is a function.
-    rising = np.concatenate((np.diff(reached) > 0, [True]))
-    inside = np.interp(times_s - weeks * week_s, reached[rising], clock[rising])
+    rest = times_s - weeks * week_s
+    # The hour whose cumulative rate holds the time; hours of rate 0 hold none.
+    hour = np.searchsorted(reached, rest, side="right") - 1
+    hour = np.clip(hour, 0, int(np.flatnonzero(rate > 0)[-1]))
+    inside = hour * _HOUR_S + (rest - reached[hour]) / rate[hour]
     return np.maximum.accumulate(weeks * _WEEK_H * _HOUR_S + inside)
