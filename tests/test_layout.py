@@ -130,7 +130,8 @@ def test_every_module_lists_its_public_names_and_has_them(path: Path) -> None:
     assert lists, f"{name} has no __all__"
     module = importlib.import_module(name)
     assert [public for public in module.__all__ if not hasattr(module, public)] == []
-    assert list(module.__all__) == sorted(set(module.__all__))
+    # Their order is ruff's business (RUF022: constants, classes, functions).
+    assert len(module.__all__) == len(set(module.__all__))
 
 
 def _declared() -> list[tuple[str, str, str]]:
