@@ -21,7 +21,7 @@ from cotenant.model.settings import Settings
 from cotenant.model.view import View
 from cotenant.policies.ranking import Ranking
 from cotenant.policies.victims import Standing, Victims
-from cotenant.policies.waiting import Line, Waiting
+from cotenant.policies.waiting import NO_VICTIM, Line, Waiting
 
 __all__ = ["advance", "fewest", "suspend_price_s"]
 
@@ -52,19 +52,22 @@ def advance(view: View, ranking: Ranking) -> Plan:
         return Plan((Reserve(min(waiting.broken), (), _GIVE_UP),), again=True)
     if waiting.ready:
         return _honour(view, waiting)
-    if waiting.blocked and view.index(Victims, ranking).turn(view.now):
-        waiting.unblock()
+    wake = waiting.next_turn_s()
+    if waiting.blocked:
+        victims = view.index(Victims, ranking)
+        gained = victims.turn(view.now)
+        if gained is not None:
+            waiting.unblock_if(lambda line: gained < line.limit and victims.may_help(line.shape, line.limit))
     step = _Step(view, waiting, ranking)
     for _, record, line in waiting.heads():
         found = step.serve(record, line)
         if found:
             return Plan((*step.holds, *found), again=True)
-    if not waiting.live:
-        return EMPTY
-    wake = waiting.next_turn_s()
     if waiting.blocked:
         wake = min(wake, view.index(Victims, ranking).next_turn_s())
-    return Plan(tuple(step.holds), wake_at_s=wake if wake < math.inf else None)
+    if step.holds or wake < math.inf:
+        return Plan(tuple(step.holds), wake_at_s=wake if wake < math.inf else None)
+    return EMPTY
 
 
 def _honour(view: View, waiting: Waiting) -> Plan:
@@ -87,8 +90,9 @@ class _Step:
         """Start a head, or empty devices for it, or block its line and say why."""
         view = self.view
         if view.books.limits and self._at_ceiling(record):
-            self.waiting.block(line)
+            self.waiting.block(line, NO_VICTIM)
             return ()
+        limit = NO_VICTIM
         if record.shape.gpus == 0:
             node = view.find_node(record)
             if node >= 0:
@@ -97,13 +101,28 @@ class _Step:
             devices = view.find(record)
             if devices is not None:
                 return (Start(record.id, devices, why=_START),)
-            found = _Preemption(view, self.ranking, record).plan()
+            found, limit = self._preempt(record)
             if found:
                 return found
         if record.hold is None:
             self.holds.append(Hold(record.id, *view.why_not(record)))
-        self.waiting.block(line)
+        self.waiting.block(line, limit)
         return ()
+
+    def _preempt(self, record: JobRecord) -> tuple[tuple[Decision, ...], Standing]:
+        """Reserve, then stop, if there is a complete plan; and what a victim must fall below."""
+        view, shape, widest = self.view, record.shape, NO_VICTIM
+        victims = view.index(Victims, self.ranking)
+        victims.turn(view.now)
+        for kind in shape.types:
+            bound = self.ranking.bound(view, record, view.layout.types[kind].speed)
+            limit = (record.priority, -bound)
+            widest = max(widest, limit)
+            if victims.may_help(shape, limit, kind):
+                found = _Search(view, self.ranking, victims, record, limit).plan(kind)
+                if found:
+                    return found, limit
+        return (), widest
 
     def _at_ceiling(self, record: JobRecord) -> bool:
         """Whether the tenant holds, or will hold once devices are emptied, as much as it may."""
@@ -141,30 +160,22 @@ def _host_has(view: View, record: JobRecord, devices: tuple[int, ...], leaving: 
     )
 
 
-class _Preemption:
-    """The search for victims of one waiting job."""
+class _Search:
+    """The search for victims of one waiting job on devices of one type."""
 
-    def __init__(self, view: View, ranking: Ranking, record: JobRecord) -> None:
-        self.view, self.ranking, self.record = view, ranking, record
-        self.victims = view.index(Victims, ranking)
-        self.victims.turn(view.now)
-        self.limit: Standing = (0, 0.0)
+    def __init__(
+        self, view: View, ranking: Ranking, victims: Victims, record: JobRecord, limit: Standing
+    ) -> None:
+        self.view, self.ranking, self.victims = view, ranking, victims
+        self.record, self.limit = record, limit
 
-    def plan(self) -> tuple[Decision, ...]:
+    def plan(self, kind: int) -> tuple[Decision, ...]:
         """Reserve, then stop; empty if no complete plan exists."""
-        view, record, shape = self.view, self.record, self.record.shape
-        for kind in shape.types:
-            speed = view.layout.types[kind].speed
-            self.limit = (record.priority, -self.ranking.bound(view, record, speed))
-            if shape.single:
-                found = self._in_one_bay(kind)
-                if found:
-                    return self._decisions(*found)
-            if shape.spans:
-                found = self._over_bays(kind)
-                if found:
-                    return self._decisions(*found)
-        return ()
+        shape = self.record.shape
+        found = self._in_one_bay(kind) if shape.single else None
+        if found is None and shape.spans:
+            found = self._over_bays(kind)
+        return self._decisions(*found) if found else ()
 
     def _decisions(self, devices: tuple[int, ...], victims: list[JobRecord]) -> tuple[Decision, ...]:
         view, job_id = self.view, self.record.id

@@ -14,6 +14,7 @@ from bisect import bisect_left, insort
 
 from cotenant.model.placement import Placement
 from cotenant.model.records import JobRecord, Status
+from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 from cotenant.policies.ranking import Ranking
 
@@ -48,8 +49,8 @@ class Victims(Index):
         Running jobs that may be stopped now, apart from whose gain it is.
     in_bay : list of dict of int to int
         For each bay: running jobs, and how many devices each holds there.
-    gained : bool
-        A job has become easier to stop since ``turn`` was last called.
+    gained : Standing or None
+        The best standing that any job has come to since ``turn`` was last called.
     """
 
     def __init__(self, view: View, ranking: Ranking) -> None:
@@ -63,7 +64,7 @@ class Victims(Index):
         self._of_kind: list[list[_Order]] = [[] for _ in view.layout.types]
         self._due: dict[int, float] = {}
         self._timers: list[tuple[float, int]] = []
-        self.gained = True
+        self.gained: Standing | None = None
         for record in view.running.values():
             if record.place is not None:
                 self.placed(record, record.place)
@@ -77,6 +78,7 @@ class Victims(Index):
             jobs = self.in_bay[bay]
             jobs[job_id] = jobs.get(job_id, 0) + mask.bit_count()
         self._judge(record)
+        self._gain(self.standing.get(job_id))
         self._touch(place)
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
@@ -99,13 +101,17 @@ class Victims(Index):
         after = self.standing.get(record.id)
         if before != after and record.place is not None:
             self._touch(record.place)
-            if after is not None and (before is None or after < before):
-                self.gained = True
+            if before is None or (after is not None and after < before):
+                self._gain(after)
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Devices came, went or were kept."""
         for bay in {self._layout.device_bay[d] for d in devices}:
             self._touch_bay(bay)
+
+    def _gain(self, standing: Standing | None) -> None:
+        if standing is not None and (self.gained is None or standing < self.gained):
+            self.gained = standing
 
     # -- standing --------------------------------------------------------------------
 
@@ -141,14 +147,14 @@ class Victims(Index):
             self._timers = [(t, j) for j, t in self._due.items()]
             heapq.heapify(self._timers)
 
-    def turn(self, now: float) -> bool:
-        """Bring standings up to the present; whether anything was gained since last asked."""
+    def turn(self, now: float) -> Standing | None:
+        """Bring standings up to the present; the best that was gained since last asked, if any."""
         timers, due = self._timers, self._due
         while timers and timers[0][0] <= now:
             t, job_id = heapq.heappop(timers)
             if due.get(job_id) == t:
                 self.rated(self._view.running[job_id])
-        gained, self.gained = self.gained, False
+        gained, self.gained = self.gained, None
         return gained
 
     def next_turn_s(self) -> float:
@@ -184,6 +190,16 @@ class Victims(Index):
                 row += [cost] * n
         self._rows[bay] = row
         return row
+
+    def may_help(self, shape: Shape, limit: Standing, kind: int = -1) -> bool:
+        """Whether some bay has the devices for victims below this limit; cheap, and never wrongly no."""
+        if shape.spans:
+            return True
+        for k in shape.types if kind < 0 else (kind,):
+            entries = self.order(k, shape.gpus)
+            if entries and entries[0][:2] < limit:
+                return True
+        return False
 
     def order(self, kind: int, gpus: int) -> list[_Entry]:
         """(priority, minus badness, bay), best first, of bays where ``gpus`` devices can be had."""

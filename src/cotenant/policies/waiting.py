@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Callable
 from typing import Any
 
 from cotenant.model.placement import Placement
-from cotenant.model.records import JobRecord
+from cotenant.model.records import JobRecord, Status
+from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 from cotenant.policies.ranking import Ranking
 
-__all__ = ["Claim", "Line", "Waiting"]
+__all__ = ["NO_VICTIM", "Claim", "Line", "Waiting"]
+
+NO_VICTIM = (-(1 << 62), 0.0)
+"""Limit of a line that no preemption helps."""
 
 _Key = tuple[int, float, int]
 _SWEEP = 64
@@ -32,14 +37,20 @@ class Line:
         Jobs in line.
     blocked : bool
         The head was tried, and nothing has been gained since.
+    limit : (int, float)
+        Standing that a victim of the head that was tried had to fall below.
+    shape : Shape
+        Of one of the jobs.
     """
 
-    __slots__ = ("blocked", "count", "heap")
+    __slots__ = ("blocked", "count", "heap", "limit", "shape")
 
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
         self.heap: list[tuple[_Key, JobRecord]] = []
         self.count = 0
         self.blocked = False
+        self.limit = NO_VICTIM
 
 
 class Claim:
@@ -102,8 +113,9 @@ class Waiting(Index):
             live = self.live
             line.heap = [e for e in line.heap if live.get(e[1].id) is e[0]]
             heapq.heapify(line.heap)
-        if head is None or key < self.live[head.id]:
+        if line.blocked and (head is None or key < self.live[head.id]):
             line.blocked = False
+            self.blocked.remove(line)
         until = self._ranking.rank_until_s(self._view, record)
         if until < math.inf:
             heapq.heappush(self._timers, (until, record.id, key))
@@ -114,11 +126,14 @@ class Waiting(Index):
             self._line_of.pop(record.id).count -= 1
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
-        """Devices are left: something is gained, perhaps by a claim."""
-        self.unblock()
-        if self._claimed:
+        """Devices are left: something is gained, perhaps only by a claim."""
+        claimed, job = self._claimed, record.job
+        more = job.cpu_milli or job.host_memory_bytes or self._view.books.limits
+        if more or not claimed or any(d not in claimed for d in place.devices):
+            self.unblock()
+        if claimed:
             for device in place.devices:
-                owner = self._claimed.get(device)
+                owner = claimed.get(device)
                 if owner is not None:
                     self._judge(self.claims[owner])
 
@@ -127,16 +142,18 @@ class Waiting(Index):
         if not devices:
             self._build()
             return
-        self.unblock()
-        reserved, owners = self._ledger.reserved, []
-        for device in devices:
-            owner, before = reserved.get(device), self._claimed.get(device)
-            if before is not None and before != owner:
-                self._unclaim(before)
-            if owner is not None and owner not in owners:
-                owners.append(owner)
-        for owner in owners:
-            self._claim(self._view.records[owner])
+        reserved = self._ledger.reserved
+        owners = [reserved.get(d) for d in devices]
+        before = {self._claimed[d] for d in devices if d in self._claimed}
+        # What a job had reserved that now starts is not free, but about to be its own.
+        starts = any(self.claims[job_id].record.status == Status.RUNNING for job_id in before)
+        for job_id in sorted(before.difference(owners)):
+            self._unclaim(job_id)
+        if None in owners and not starts:
+            self.unblock()
+        for owner in dict.fromkeys(owners):
+            if owner is not None:
+                self._claim(self._view.records[owner])
 
     def _claim(self, record: JobRecord) -> None:
         claim = self.claims.get(record.id)
@@ -189,7 +206,7 @@ class Waiting(Index):
             group = (*group, tenant)
         line = self._lines.get(group)
         if line is None:
-            line = self._lines[group] = Line()
+            line = self._lines[group] = Line(shape)
         return line
 
     def head(self, line: Line) -> JobRecord | None:
@@ -214,17 +231,24 @@ class Waiting(Index):
             found.sort(key=_first)
         return found
 
-    def block(self, line: Line) -> None:
+    def block(self, line: Line, limit: tuple[int, float]) -> None:
         """The head of this line cannot be helped for now."""
-        line.blocked = True
+        line.blocked, line.limit = True, limit
         self.blocked.append(line)
 
     def unblock(self) -> None:
-        """Something was gained: look at every line again."""
+        """Something was gained that may help anyone: look at every line again."""
         if self.blocked:
             for line in self.blocked:
                 line.blocked = False
             self.blocked.clear()
+
+    def unblock_if(self, helped: Callable[[Line], bool]) -> None:
+        """Look again at those lines that are helped."""
+        for line in self.blocked:
+            if helped(line):
+                line.blocked = False
+        self.blocked = [line for line in self.blocked if line.blocked]
 
     def turn(self, now: float) -> None:
         """Bring ranks up to the present."""
