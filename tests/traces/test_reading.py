@@ -169,7 +169,8 @@ def test_a_reader_of_ones_own_is_loaded_from_a_file(tmp_path: Path) -> None:
     [
         ({"cutoff": 3}, 'no option "cutoff"; it has: encoding|no option "cutoff"; it has: '),
         ({"cpu_jobs": "maybe"}, 'cpu_jobs is "keep" or "drop"'),
-        ({"window": "9:1"}, "is empty"),
+        ({"window": "9..1"}, "is empty"),
+        ({"window": "2017-10-09..2017-10-08"}, "is empty"),
         ({"window": "soon"}, "cannot be read"),
         ({"time_zone": "Mars/Olympus"}, "no time zone"),
     ],
@@ -205,18 +206,40 @@ def c13_text() -> str:
 
 def test_a_report_of_ten_rows_adds_up_with_an_example_line_for_each_reason(tmp_path: Path) -> None:
     path = put(tmp_path, "cluster_log.csv", c13_text())
-    start = 1_591_725_600.0  # 2020-06-09 18:00:00 as written
-    report = read_trace(path, cpu_jobs="drop", window=(start, start + 86_400)).report
+    report = read_trace(path, cpu_jobs="drop", window=(0, 86_400)).report
     assert (report.rows_read, report.rows_kept) == (10, 6)
     assert [(f.rows, f.example_line) for f in report.dropped] == [(1, 8), (1, 10), (1, 11), (1, 9)]
     assert [f.reason for f in report.dropped] == [
         "exact repeat of another row",
         "cpu_num is not a number",
-        "submitted outside the asked window [1.59173e+09, 1.59181e+09)",
+        "submitted outside the asked window [0, 86400) s from time 0",
         "CPU-only job (asks for no GPU)",
     ]
     as_json = report.to_dict()
     assert as_json["rows_read"] == as_json["rows_kept"] + sum(f["rows"] for f in as_json["dropped"])
+
+
+def test_a_window_is_seconds_from_time_0_or_dates(tmp_path: Path) -> None:
+    rows = [
+        helios_row(f"d{day}", 1, f"2020-06-{day:02d} 12:00:00", f"2020-06-{day:02d} 13:00:00")
+        for day in (1, 2, 3)
+    ]
+    path = put(tmp_path, "cluster_log.csv", HELIOS + "".join(rows))
+    for window in (
+        (86_400, 2 * 86_400),
+        "86400..172800",
+        "2020-06-02..2020-06-03",
+        "2020-06-02 12:00..2020-06-02 12:01",
+    ):
+        workload = read_trace(path, window=window)
+        assert workload.frame.select("name", "submit_s").rows() == [("d2", 0.0)]
+        assert workload.report.rows_kept == 1
+    assert "[2020-06-02 12:00:00, 2020-06-02 12:01:00)" in workload.report.dropped[0].reason
+    spot = put(tmp_path, "jobs.csv", SPOT + "".join(f"j{t},1,A10,1,1,1,{t},60,HP\n" for t in (50, 100, 150)))
+    # This format has its own zero, so time 0 is not the first submission.
+    assert read_trace(spot, window=(60, 120)).frame.select("name", "submit_s").rows() == [("j100", 100.0)]
+    with pytest.raises(InputError, match="has no dates"):
+        read_trace(spot, window="2020-06-02..2020-06-03")
 
 
 def test_strict_refuses_what_the_default_drops_but_not_what_an_option_excludes(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from cotenant.errors import InputError
 from cotenant.model.cluster import Cluster
 from cotenant.model.workload import JOB_SCHEMA, Workload
-from cotenant.traces.options import ReadOptions
+from cotenant.traces.options import ReadOptions, Window
 from cotenant.traces.table import Rows
 
-__all__ = ["clock_text", "finish", "interval_rules"]
+__all__ = ["clock_text", "finish", "interval_rules", "within"]
 
 _SPAN_FACTOR = 1000.0
 _NEVER_SECONDS = 1e11  # as seconds since 1970 this is the year 5138; as milliseconds, 1973
@@ -71,9 +72,11 @@ def finish(
     report = rows.report
     columns = ["name", "submit_s", "duration_s", *(c for c in keep if c in JOB_SCHEMA)]
     if options.window is not None:
-        low, high = options.window
-        inside = (pl.col("submit_s") >= low) & (pl.col("submit_s") < high)
-        rows.exclude(~inside, f"submitted outside the asked window [{low:g}, {high:g})")
+        first = rows.frame["submit_s"].min() if zero == "first" and rows.frame.height else 0.0
+        inside, words = within(
+            options.window, "submit_s", first, dates=clock != "trace", format_name=report.format
+        )
+        rows.exclude(~inside, f"submitted outside the asked window {words}")
     if "gpus" in keep:
         _cpu_jobs(rows, options)
     _check_span(rows)
@@ -91,6 +94,26 @@ def finish(
         report=report,
         assumptions=tuple(report.assumptions),
     )
+
+
+def within(
+    window: Window, column: str, zero_s: object, *, dates: bool, format_name: str
+) -> tuple[pl.Expr, str]:
+    """Whether a time lies in the window, and the window in words.
+
+    Raises
+    ------
+    InputError
+        If the window is given as dates and the trace has none.
+    """
+    if window.dates and not dates:
+        raise InputError(f'trace format "{format_name}" has no dates; give the window in seconds from time 0')
+    start = 0.0 if window.dates or not isinstance(zero_s, int | float) else float(zero_s)
+    low, high = start + window.low, start + window.high
+    words = f"[{window.low:.15g}, {window.high:.15g}) s from time 0"
+    if window.dates:
+        words = f"[{clock_text(low)}, {clock_text(high)})".replace(" UTC", "")
+    return (pl.col(column) >= low) & (pl.col(column) < high), words
 
 
 def _cpu_jobs(rows: Rows, options: ReadOptions) -> None:

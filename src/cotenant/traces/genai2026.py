@@ -16,7 +16,7 @@ from cotenant.errors import InputError, TraceError
 from cotenant.model.workload import Workload
 from cotenant.traces.base import DataReport
 from cotenant.traces.files import first_lines, plain_name
-from cotenant.traces.finish import finish
+from cotenant.traces.finish import finish, within
 from cotenant.traces.options import ReadOptions, take_options
 from cotenant.traces.table import LINE, Rows, header_score, read_rows
 
@@ -109,9 +109,9 @@ def _samples(path: Path, report: DataReport, options: ReadOptions) -> Rows:
     rows.number("timestamp_anon", high=1e15, into="time_s")
     rows.number("value", low=0, high=1e15, into="amount")
     if options.window is not None:
-        low, high = options.window
-        inside = (pl.col("time_s") >= low) & (pl.col("time_s") < high)
-        rows.exclude(~inside, f"sample outside the asked window [{low:g}, {high:g})")
+        first = rows.frame["time_s"].min()
+        inside, words = within(options.window, "time_s", first, dates=True, format_name="genai2026")
+        rows.exclude(~inside, f"sample outside the asked window {words}")
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -10,9 +11,24 @@ import msgspec
 from cotenant.errors import InputError
 from cotenant.traces.files import Progress
 
-__all__ = ["ReadOptions", "take_options"]
+__all__ = ["ReadOptions", "Window", "take_options"]
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Part of a trace, ``[low, high)``.
+
+    Parameters
+    ----------
+    low, high : float
+        Seconds from the first submission (or the trace's own zero); with ``dates``, seconds
+        since 1970.
+    """
+
+    low: float
+    high: float
+    dates: bool = False
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,8 +42,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         Of a file that is not UTF-8.
     progress : callable, optional
         Called with (bytes read, bytes in all).
-    window : (float, float), optional
-        Keep jobs submitted in ``[low, high)`` seconds of the trace's time; the others are counted.
+    window : Window, optional
+        Keep jobs submitted in it, count the others. Given as ``(low, high)`` or ``"low..high"``: two
+        numbers of seconds from time 0, or two dates (``2017-10-01``, ``2017-10-01 12:00:00``, read as
+        UTC, or as written where the trace has no zone).
     cpu_jobs : {"keep", "drop"}
         Jobs that ask for no GPU.
     duplicates : {"", "keep", "drop"}
@@ -39,7 +57,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
     encoding: str = ""
     progress: Progress | None = None
-    window: tuple[float, float] | None = None
+    window: Window | None = None
     cpu_jobs: str = "keep"
     duplicates: str = ""
     time_zone: str = ""
@@ -77,11 +95,23 @@ def _typed(format_name: str, name: str, value: Any, default: Any) -> Any:
         if isinstance(default, float) and not isinstance(default, bool):
             return float(value)
         if name == "window" and value is not None:
-            low, high = value.split(":") if isinstance(value, str) else value
-            return (float(low), float(high))
+            return _window(value)
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f'trace format "{format_name}": option {name}={value!r} cannot be read') from error
     return value
+
+
+def _window(value: Any) -> Window:
+    if isinstance(value, Window):
+        return value
+    parts = value.split("..") if isinstance(value, str) else list(value)
+    low, high = parts
+    try:
+        return Window(float(low), float(high))
+    except ValueError:
+        moments = [datetime.fromisoformat(str(part).strip()) for part in (low, high)]
+    seconds = [(m if m.tzinfo else m.replace(tzinfo=UTC)).timestamp() for m in moments]
+    return Window(seconds[0], seconds[1], dates=True)
 
 
 def _check(format_name: str, options: ReadOptions) -> None:
@@ -90,5 +120,9 @@ def _check(format_name: str, options: ReadOptions) -> None:
         if value not in allowed:
             words = " or ".join(f'"{a}"' for a in allowed if a)
             raise InputError(f'trace format "{format_name}": option {name} is {words}, found {value!r}')
-    if options.window is not None and not options.window[0] < options.window[1]:
-        raise InputError(f'trace format "{format_name}": window {options.window} is empty; write (low, high)')
+    window = options.window
+    if window is not None and not window.low < window.high:
+        raise InputError(
+            f'trace format "{format_name}": window {window.low:.15g} to {window.high:.15g} is empty; '
+            "write (low, high)"
+        )

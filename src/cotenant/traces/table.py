@@ -20,7 +20,7 @@ from cotenant.traces.base import DataReport
 from cotenant.traces.files import read_text
 from cotenant.traces.options import ReadOptions
 
-__all__ = ["LINE", "Empty", "Rows", "as_number", "as_seconds", "header_score", "read_rows"]
+__all__ = ["LINE", "Rows", "as_number", "as_seconds", "header_score", "read_rows"]
 
 LINE = "_line"
 """Column that holds the line of each row, counted from 1, header included."""
