@@ -1,0 +1,114 @@
+"""The cluster as an explanation needs it: who is where, who waits, what is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from cotenant.model import events as ev
+
+__all__ = ["Stage"]
+
+
+class Stage:
+    """A plain replay of a log, one event at a time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.submitted = 0
+        self._names: dict[int, str] = {}
+        self._gpus: dict[int, int] = {}
+        self._waiting: dict[int, None] = {}
+        self._held: dict[int, tuple[int, ...]] = {}
+        self._on: list[set[int]] = []
+        self._node_of: list[int] = []
+        self._bounds: list[int] = [0]
+        self._away: set[tuple[str, int]] = set()
+        self._rates: dict[int, float] = {}
+
+    def see(self, event: Any) -> None:
+        """Fold one event."""
+        self.now = event.t
+        if isinstance(event, ev.Submitted):
+            self.submitted += 1
+            self._names[event.job.id], self._gpus[event.job.id] = event.job.name, event.job.gpus
+            self._waiting[event.job.id] = None
+        elif isinstance(event, ev.Rated):
+            self._rates[event.id] = event.rate
+        elif isinstance(event, (ev.Started, ev.Moved, ev.Resized)):
+            self._waiting.pop(event.id, None)
+            old = self._held.get(event.id, ()) if isinstance(event, ev.Moved) else ()
+            self._place(event.id, (*event.devices, *(d for d in old if d not in event.devices)))
+        elif isinstance(event, ev.Released):
+            self._place(event.id, tuple(d for d in self._held.get(event.id, ()) if d not in event.devices))
+        elif isinstance(event, (ev.Suspended, ev.Ended)):
+            self._place(event.id, ())
+            self._rates.pop(event.id, None)
+            if isinstance(event, ev.Suspended) or not event.final:
+                self._waiting[event.id] = None
+        elif isinstance(event, ev.Rejected):
+            self._waiting.pop(event.id, None)
+        else:
+            self._availability(event)
+
+    def _availability(self, event: Any) -> None:
+        if isinstance(event, ev.Opened):
+            for index, node in enumerate(event.cluster.nodes):
+                count = sum(n for _, n in node.gpus)
+                self._node_of += [index] * count
+                self._bounds.append(self._bounds[-1] + count)
+            self._on = [set() for _ in self._node_of]
+        elif isinstance(event, (ev.NodeDown, ev.Drained)):
+            self._away.add((type(event).__name__[0], event.node))
+        elif isinstance(event, (ev.NodeUp, ev.Undrained)):
+            self._away.discard(("N" if isinstance(event, ev.NodeUp) else "D", event.node))
+        elif isinstance(event, ev.DeviceDown):
+            self._away.add(("device", event.device))
+        elif isinstance(event, ev.DeviceUp):
+            self._away.discard(("device", event.device))
+
+    def _place(self, job: int, devices: tuple[int, ...]) -> None:
+        for device in self._held.pop(job, ()):
+            self._on[device].discard(job)
+        if devices:
+            self._held[job] = devices
+            for device in devices:
+                self._on[device].add(job)
+
+    def free(self) -> tuple[int, int]:
+        """Wholly free devices in all, and the most on one node."""
+        counts = [0] * (len(self._bounds) - 1)
+        for device, jobs in enumerate(self._on):
+            node = self._node_of[device]
+            blocked = {("N", node), ("D", node), ("device", device)} & self._away
+            if not jobs and not blocked:
+                counts[node] += 1
+        return sum(counts), max(counts, default=0)
+
+    def ahead(self, job: int) -> tuple[int, int]:
+        """Waiting jobs with a smaller id (submitted earlier), and the GPUs they ask for."""
+        before = [other for other in self._waiting if other < job]
+        return len(before), sum(self._gpus[other] for other in before)
+
+    def neighbours(self, job: int) -> set[int]:
+        """Other jobs on its devices."""
+        found: set[int] = set()
+        for device in self._held.get(job, ()):
+            found |= self._on[device]
+        return found - {job}
+
+    def nodes(self, devices: Iterable[int]) -> int:
+        """How many nodes these devices lie on."""
+        return len({self._node_of[d] for d in devices})
+
+    def name(self, job: int) -> str:
+        """The job's name; empty if the log never submitted it."""
+        return self._names.get(job, "")
+
+    def gpus(self, job: int) -> int:
+        """GPUs it asked for."""
+        return self._gpus.get(job, 0)
+
+    def rate(self, job: int) -> float | None:
+        """Its speed now, if the log says."""
+        return self._rates.get(job)
