@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["error", "note", "plain_json", "print_json", "print_table", "say", "stderr", "stdout"]
+__all__ = ["clean", "error", "note", "plain_json", "print_json", "print_table", "say", "stderr", "stdout"]
 
 _WIDE = 240
 
@@ -35,19 +35,28 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+def clean(text: str) -> str:
+    """The text with control characters as escapes: names from files may hold anything."""
+    if text.isascii() and text.isprintable():
+        return text
+    from cotenant.report.tables import show
+
+    return "\n".join(show(line) for line in text.split("\n"))
+
+
 def say(text: str) -> None:
     """Print a line of data."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(clean(text) + "\n")
 
 
 def note(text: str) -> None:
     """Print a remark on standard error."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(clean(text) + "\n")
 
 
 def error(text: str) -> None:
     """Print what went wrong, in one place and one form."""
-    sys.stderr.write(f"error: {text}\n")
+    sys.stderr.write(f"error: {clean(text)}\n")
 
 
 def plain_json(value: Any) -> Any:
@@ -80,5 +89,5 @@ def print_table(
     for column in columns:
         table.add_column(column, justify="right" if column in flush else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*(escape(clean(cell)) for cell in row))
     stdout().print(table)

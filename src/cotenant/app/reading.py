@@ -2,15 +2,158 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from cotenant.app.console import note, print_json, print_table, say
+from cotenant.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cotenant.report.compare import Estimate, Pairing
+    from cotenant.report.rundir import Run
 
 __all__ = ["add_to"]
 
 PANEL = "Read results"
+SHORT = (
+    "jct_s_mean",
+    "jct_s_p95",
+    "wait_s_mean",
+    "longest_wait_s",
+    "corun_slowdown_mean",
+    "corun_slowdown_p95",
+    "allocated_share",
+    "goodput_share",
+    "stranded_share",
+    "preemptions",
+    "jobs_finished",
+)
+"""Lines of the short table, by key; ``--all`` prints every one."""
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
+    app.command(rich_help_panel=PANEL)(compare)
+    app.command(rich_help_panel=PANEL)(report)
+    app.command(rich_help_panel=PANEL)(explain)
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders; the first policy is the baseline.")],
+    everything: Annotated[bool, typer.Option("--all", help="Every metric, not only the main ones.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare policies: means over seeds with intervals, and job by job."""
+    from cotenant.report.compare import estimates, pair
+    from cotenant.report.headlines import headline, single
+
+    policies = _policies(folders)
+    values = {name: estimates(runs) for name, runs in policies.items()}
+    first, *others = policies
+    pairings = [pair(policies[first], policies[name]) for name in others]
+    if as_json:
+        _print_comparison(values, pairings)
+        return
+    print_table(("metric", *policies), _rows(values, everything), right=list(policies))
+    said = [headline(p, policies[first], policies[name]) for p, name in zip(pairings, others, strict=True)]
+    for lead, detail in said or [single(policies[first])]:
+        say(f"{lead} {detail}".rstrip())
+
+
+def _policies(folders: Sequence[Path]) -> dict[str, list[Run]]:
+    from cotenant.report.compare import by_policy
+    from cotenant.report.rundir import Run, load_runs
+
+    found: list[Run] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder}: no such folder; give one written by cotenant simulate -o")
+        for run in load_runs(folder):
+            # Two folders may hold the same policy: then each is named with its folder.
+            name = run.policy if len(folders) == 1 else f"{folder}/{run.policy}"
+            found.append(Run(run.path, name, run.seed, run.metrics))
+    return by_policy(found)
+
+
+def _rows(values: dict[str, dict[str, Estimate]], everything: bool) -> list[tuple[str, ...]]:
+    from cotenant.report.names import METRICS
+
+    chosen = [metric for metric in METRICS if everything or metric.key in SHORT]
+    return [(m.label, *(_shown(own[m.key], m.key) for own in values.values())) for m in chosen]
+
+
+def _shown(value: Estimate, key: str) -> str:
+    from cotenant.report.tables import cell
+
+    if value.mean is not None and key.startswith(("jobs_", "preemptions", "moves", "refused")):
+        return f"{value.mean:,.0f}"
+    text = cell(value.mean, key)
+    if value.low is None or value.low == value.high:
+        return text
+    return f"{text} [{cell(value.low, key)}, {cell(value.high, key)}]"
+
+
+def _print_comparison(values: dict[str, dict[str, Estimate]], pairings: Sequence[Pairing]) -> None:
+    import msgspec
+
+    found: dict[str, Any] = {
+        "policies": {name: msgspec.to_builtins(own) for name, own in values.items()},
+        "comparisons": msgspec.to_builtins(list(pairings)),
+    }
+    print_json(found)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    as_json: Json = False,
+) -> None:
+    """Write report.html: one file that opens anywhere, offline, and loads nothing."""
+    from cotenant.report.html import build_report
+
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder; give one written by cotenant simulate -o")
+    page = build_report(folder)
+    if as_json:
+        print_json({"report": str(page), "size_bytes": page.stat().st_size})
+    else:
+        note(f"written: {page}")
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(help="A run's log, its folder, or a run folder with a single run.")],
+    job: Annotated[str, typer.Argument(help="Name or number of the job.")],
+    as_json: Json = False,
+) -> None:
+    """Say what happened to a job, and why: each wait, start, move and end with its reason."""
+    from cotenant.report.explain import explain as tell
+
+    found = tell(_log_of(run), job)
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(found))
+    else:
+        say(found.text)
+
+
+def _log_of(path: Path) -> Path:
+    """The log that was meant.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or more than one.
+    """
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise ConfigError(f"{path}: no such file or folder")
+    logs = sorted(path.glob("events.jsonl*")) or sorted(path.glob("runs/*/seed-*/events.jsonl*"))
+    if len(logs) != 1:
+        shown = "; ".join(str(log.parent) for log in logs[:6]) or "none found"
+        raise ConfigError(f"{path} holds {len(logs)} logs; name the folder of one run: {shown}")
+    return logs[0]

@@ -259,8 +259,8 @@ def demo(
     claim(output, force=force)
     (output / "inputs").mkdir()
     trace = output / "inputs" / "jobs.csv"
-    write_workload(generate("philly-like", jobs=jobs, seed=1), trace)
-    config = RunConfig(trace=str(trace), policies=(DEMO_POLICIES,), gpus=64, gpus_per_node=8, gpu_type="V100")
+    write_workload(generate("bursty", jobs=jobs, seed=1), trace)
+    config = RunConfig(trace=str(trace), policies=(DEMO_POLICIES,), gpus=40, gpus_per_node=8, gpu_type="V100")
     batch = _run(config, output, workers=workers, force=force, quiet=quiet, claimed=True)
     _show(batch, as_json=as_json, quiet=True)
     _leave(batch)
