@@ -6,41 +6,80 @@ Card: ``docs/policies/fifo.md``.
 from __future__ import annotations
 
 from cotenant.model.params import Params
-from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Start, Why
+from cotenant.model.plan import EMPTY, Hold, Plan, Start, Why
+from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.heads import EligibleHead, limit_holds
+from cotenant.policies.fit import order, over_limit, place_whole
+from cotenant.policies.lines import RoomLines
 
 __all__ = ["Fifo"]
 
 _WHY = Why("head-of-queue")
+_PASSES = Why("first-that-fits")
 
 
 class Fifo(Params):
-    """Strict order of priority, then submission; nobody overtakes the head.
+    """Order of priority, then submission, on whole devices.
 
-    Every job gets whole devices. The head starts as soon as it fits; until then nobody does
-    (head-of-line blocking). A job that its tenant's ceiling holds back is passed over: it blocks
-    its own tenant, nobody else.
+    Parameters
+    ----------
+    head_of_line : bool
+        True: strict order, nobody overtakes the head; until it fits, nobody starts
+        (head-of-line blocking). False: the first job in order that fits starts, so small
+        jobs pass a large one, perhaps for ever.
     """
 
+    def __init__(self, *, head_of_line: bool = True) -> None:
+        self.head_of_line = head_of_line
+
     def decide(self, view: View) -> Plan:
-        """Start the head if it fits."""
-        holds: tuple[Decision, ...] = ()
-        if view.books.limits:
-            heads = view.index(EligibleHead)
-            holds, head = limit_holds(view, heads), heads.head()
-        else:
-            head = view.head()
+        """Start the first job that may."""
+        return self._strict(view) if self.head_of_line else self._first_fit(view)
+
+    @staticmethod
+    def _strict(view: View) -> Plan:
+        head = view.head()
         if head is None:
-            return Plan(holds) if holds else EMPTY
+            return EMPTY
+        if view.books.limits:
+            refusal = view.limit_refusal(head)
+            if refusal:
+                return Plan((Hold(head.id, refusal.reason, refusal.facts),))
         if head.shape.gpus == 0:
             node = view.find_node(head)
             if node >= 0:
-                return Plan((*holds, Start(head.id, (), why=_WHY, node=node)), again=True)
+                return Plan((Start(head.id, (), why=_WHY, node=node),), again=True)
         else:
             devices = view.find(head)
             if devices is not None:
-                return Plan((*holds, Start(head.id, devices, why=_WHY)), again=True)
-        if head.hold is None:
-            holds = (*holds, Hold(head.id, *view.why_not(head)))
-        return Plan(holds) if holds else EMPTY
+                return Plan((Start(head.id, devices, why=_WHY),), again=True)
+        if head.hold is not None:
+            return EMPTY
+        reason, facts = view.why_not(head)
+        return Plan((Hold(head.id, reason, facts),))
+
+    @staticmethod
+    def _first_fit(view: View) -> Plan:
+        lines = view.index(RoomLines)
+        best: JobRecord | None = None
+        start: Start | None = None
+        blocked: list[Hold] = []
+        for line in lines.to_look_at():
+            record = line.first()
+            if best is not None and order(record) > order(best):
+                continue
+            if line.tenant and over_limit(view, record):
+                continue
+            found = place_whole(view, record, _PASSES)
+            if found is not None:
+                best, start = record, found
+            elif record.hold is None:
+                blocked.append(Hold(record.id, *view.why_not(record)))
+        if start is not None:
+            return Plan((start,), again=True)
+        lines.looked()
+        return Plan(tuple(sorted(blocked, key=_id))) if blocked else EMPTY
+
+
+def _id(hold: Hold) -> int:
+    return hold.id

@@ -124,20 +124,19 @@ class Line:
 
     def push(self, record: JobRecord) -> None:
         """A job starts to wait."""
-        key, keys = order(record), self._keys
-        if not keys or key > keys[-1]:
-            slot = len(keys)
-            if slot == self._room:
+        key = order(record)
+        if not self._keys or key > self._keys[-1]:
+            if len(self._keys) == self._room:
                 self._respace(gaps=False)
-                slot = len(keys)
-            keys.append(key)
+            slot = len(self._keys)
+            self._keys.append(key)
             self._records.append(record)
         else:
             slot = self._dead_slot(key)
             if slot < 0:
                 self._respace(gaps=True)
                 slot = self._dead_slot(key)
-            keys[slot] = key
+            self._keys[slot] = key
             self._records[slot] = record
             self._front = min(self._front, slot)
         self.count += 1

@@ -1,0 +1,88 @@
+"""Shortest predicted job first, without preemption, on whole devices.
+
+Card: ``docs/policies/sjf.md``.
+"""
+
+from __future__ import annotations
+
+from cotenant.errors import ConfigError
+from cotenant.model.params import Params
+from cotenant.model.plan import EMPTY, Hold, Plan, Why
+from cotenant.model.records import JobRecord
+from cotenant.model.view import View
+from cotenant.policies.fit import UNKNOWN_S, order, over_limit, place_whole
+from cotenant.policies.lines import Line, RoomLines
+
+__all__ = ["Sjf"]
+
+_WHY = Why("shortest-predicted")
+_SCORE = -1
+"""The place of the one number by which lines are ordered here, whatever the device type."""
+
+
+class _Shortest(RoomLines):
+    """Lines that know their shortest job; a second of waiting counts for ``aging`` seconds of length."""
+
+    def __init__(self, view: View, aging: float) -> None:
+        self._aging = aging
+        super().__init__(view)
+
+    def hold_s(self, record: JobRecord, kind: int) -> float:
+        """Predicted work left, less what waiting has earned, plus the same for everybody."""
+        work_s = record.remaining_at(self._view.now)
+        # All waiting jobs age at one speed, so the moment they began to wait orders them for good.
+        return min(work_s + self._aging * record.queued_s, UNKNOWN_S)
+
+
+class Sjf(Params):
+    """Shortest predicted job first; a running job is never interrupted.
+
+    Priority is not honoured. Ties go by queue order. Jobs of unknown length come last.
+
+    Parameters
+    ----------
+    aging : float
+        Seconds of predicted length forgiven for each second of waiting; 0 never forgives,
+        and a long job may then wait for ever.
+    skip_blocked : bool
+        True: the shortest job that fits starts. False: while the shortest does not fit,
+        nobody starts (head-of-line blocking).
+    """
+
+    def __init__(self, *, aging: float = 0.0, skip_blocked: bool = True) -> None:
+        if not 0.0 <= aging < float("inf"):
+            raise ConfigError(f"Sjf: aging must be zero or more and finite, found {aging}")
+        self.aging = aging
+        self.skip_blocked = skip_blocked
+
+    def decide(self, view: View) -> Plan:
+        """Start the shortest job that may."""
+        lines = view.index(_Shortest, self.aging)
+        looked_at = lines.to_look_at() if self.skip_blocked or lines.freed or lines.news else ()
+        if not looked_at:
+            return EMPTY
+        first = [_shortest(line) for line in (looked_at if self.skip_blocked else lines.active)]
+        allowed = [entry for entry in first if not over_limit(view, entry[2])]
+        allowed.sort(key=_rank)
+        blocked: list[Hold] = []
+        for _, _, record in allowed if self.skip_blocked else allowed[:1]:
+            start = place_whole(view, record, _WHY)
+            if start is not None:
+                return Plan((start,), again=True)
+            if record.hold is None:
+                blocked.append(Hold(record.id, *view.why_not(record)))
+        lines.looked()
+        return Plan(tuple(blocked)) if blocked else EMPTY
+
+
+_Entry = tuple[float, int, JobRecord]
+
+
+def _shortest(line: Line) -> _Entry:
+    least = line.least(_SCORE)
+    record = line.first_within(_SCORE, least) or line.first()
+    return least, order(record), record
+
+
+def _rank(entry: _Entry) -> tuple[float, int]:
+    return entry[0], entry[1]
