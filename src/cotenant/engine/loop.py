@@ -211,6 +211,8 @@ class Loop:
         if isinstance(event, ev.Ended):
             if event.outcome != "done":
                 event = self._settle(event)
+                if event.final:
+                    self.executor.forget(event.id)
             self._happen(event)
         elif isinstance(event, ev.Submitted):
             self._happen(event)
@@ -384,7 +386,7 @@ class Loop:
         record = self.state.records.get(decision.id)
         if record is None or record.status:
             return _UNCHANGED
-        self._happen(ev.Rejected(now, record.id, decision.reason.value, decision.facts))
+        self._turn_away(now, record.id, decision.reason.value, decision.facts)
         return None
 
 
