@@ -20,19 +20,65 @@ from typing import Any
 
 import polars as pl
 
-from cotenant.checks.invariants import check_invariants
 from cotenant.engine.log import LogWriter
 from cotenant.engine.loop import Loop
 from cotenant.engine.state import State
+from cotenant.errors import StaleViewError
 from cotenant.executors.simulated import SimulatedExecutor
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType
-from cotenant.model.plan import Reason
+from cotenant.model.plan import Plan, Reason
 from cotenant.model.ports import Forecast, Interval, Policy, RuntimeForecast, Truth
 from cotenant.model.settings import Settings
+from cotenant.model.view import Draft, View
 from cotenant.model.workload import JOB_SCHEMA, Workload
 
-__all__ = ["FixedForecast", "FixedTruth", "Harness", "HarnessRun", "TrueRuntime"]
+__all__ = ["FixedForecast", "FixedTruth", "Harness", "HarnessRun", "StrictView", "TrueRuntime"]
+
+
+class StrictView(View):
+    """A view that can be read during one decision only.
+
+    Indexes are built from the lasting view beneath, and may keep it; a policy, or a draft, that
+    keeps this one and reads it later gets a ``StaleViewError``.
+
+    Parameters
+    ----------
+    inner : View
+        The lasting view of the loop.
+    """
+
+    def __init__(self, inner: View) -> None:
+        self._inner = inner
+        self._open = True
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("_inner", "_open") or name.startswith("__"):
+            return object.__getattribute__(self, name)
+        if not self._open:
+            raise StaleViewError(f"view.{name} was read after the decision the view was made for")
+        # The names below are this class's own; all else is answered by the view beneath.
+        return object.__getattribute__(self, name) if name == "draft" else getattr(self._inner, name)
+
+    def draft(self) -> Draft:
+        """A draft over this view, so that it goes stale together with it."""
+        return Draft(self)
+
+
+class _Strict:
+    """Gives a policy a new ``StrictView`` for each decision."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.usage_half_life_s = getattr(policy, "usage_half_life_s", None)
+
+    def decide(self, view: View) -> Plan:
+        """Decide, then close the view."""
+        shown = StrictView(view)
+        try:
+            return self._policy.decide(shown)
+        finally:
+            shown._open = False
 
 
 class FixedTruth:
@@ -119,6 +165,8 @@ class Harness:
         Memory of each device in the short form of ``cluster``.
     drop_indexes : bool
         See ``Loop``.
+    strict : bool
+        Show the policy views that go stale with the decision (``StrictView``).
     """
 
     def __init__(
@@ -133,6 +181,7 @@ class Harness:
         seed: int = 0,
         memory_bytes: int = 0,
         drop_indexes: bool = False,
+        strict: bool = False,
     ) -> None:
         if isinstance(cluster, str):
             nodes, size = (int(part) for part in cluster.split("x"))
@@ -140,7 +189,7 @@ class Harness:
             cluster = Cluster.uniform(nodes * size, gpus_per_node=size, gpu_type=kind)
         self.cluster, self.policy = cluster, policy
         self.settings, self.truth, self.forecast = settings or Settings(), truth, forecast
-        self.runtime, self.seed, self.drop_indexes = runtime, seed, drop_indexes
+        self.runtime, self.seed, self.drop_indexes, self.strict = runtime, seed, drop_indexes, strict
         self.rows: list[dict[str, Any]] = []
         self.incidents: list[ev.Event] = []
 
@@ -176,6 +225,9 @@ class Harness:
 
     def run(self, *, invariants: bool = True) -> HarnessRun:
         """Run to the end, checking every invariant after every event."""
+        # Imported here, as the checks build their scenarios with this module.
+        from cotenant.checks.invariants import check_invariants
+
         workload = self.workload()
         runtime = self.runtime or TrueRuntime({r["name"]: r["runs_s"] for r in self._named(workload)})
         seen: list[ev.Event] = []
@@ -188,7 +240,7 @@ class Harness:
             path = Path(folder) / "events.jsonl"
             loop = Loop(
                 cluster=self.cluster,
-                policy=self.policy,
+                policy=_Strict(self.policy) if self.strict else self.policy,
                 executor=SimulatedExecutor(
                     workload,
                     self.cluster,
@@ -202,6 +254,7 @@ class Harness:
                 seed=self.seed,
                 log=LogWriter(path),
                 observers=[_Keep()],
+                header={"policy": type(self.policy).__name__},
                 drop_indexes=self.drop_indexes,
                 on_event=check_invariants if invariants else None,
             )
