@@ -12,7 +12,7 @@ from cotenant.engine.log import read_log
 from cotenant.errors import InputError
 from cotenant.model import events as ev
 from cotenant.model.jobs import Job
-from cotenant.model.plan import Reason
+from cotenant.model.plan import Reason, Why
 from cotenant.model.quantities import format_duration
 from cotenant.report.reasons import meaning, remedy
 from cotenant.report.stage import Stage
@@ -92,6 +92,9 @@ class Explanation(msgspec.Struct, frozen=True):
             lines += ["", f"What would have helped: {self.unblock}."]
         return "\n".join(lines) + "\n"
 
+    def __str__(self) -> str:
+        return self.text
+
 
 def explain(log_path: Path, job: str | int) -> Explanation:
     """Explain one job.
@@ -130,7 +133,10 @@ def explain(log_path: Path, job: str | int) -> Explanation:
 
 
 def _at(t: float) -> str:
-    return format_duration(t) if t else "0s"
+    """Time since the start of the run, as [days-]hours:minutes:seconds."""
+    days, rest = divmod(int(t), 86400)
+    clock = f"{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock
 
 
 def _neighbour(n: Neighbour) -> str:
@@ -150,6 +156,11 @@ def _facts(facts: dict[str, Any]) -> str:
         shown = f"{value:.4g}" if isinstance(value, float) else show(str(value))
         parts.append(f"{key.replace('_', ' ')} {shown}")
     return ", ".join(parts)
+
+
+def _rule(why: Why) -> str:
+    numbers = f" ({_facts(why.facts)})" if why.facts else ""
+    return f" Rule: {show(why.rule)}{numbers}." if why.rule else ""
 
 
 def _plural(count: int, noun: str) -> str:
@@ -239,6 +250,9 @@ class _Story:
     def started(self, event: ev.Started, stage: Stage) -> None:
         """It got its devices."""
         waited = self._leave_queue(event.t)
+        silent = (
+            " behind others (no reason of its own in the log)" if waited and not self._waits[-1][2] else ""
+        )
         self._outcome = "running"
         verb = "Resumed" if event.resumed else f"Started (attempt {event.attempt})"
         share = (
@@ -246,10 +260,12 @@ class _Story:
             if event.share is None
             else f"{event.share.mode}, {event.share.compute_milli / 10:g} % guaranteed"
         )
-        why = f" Rule: {event.why.rule} ({_facts(event.why.facts)})." if event.why.rule else ""
+        why = _rule(event.why)
         nodes = stage.nodes(event.devices)
         where = f"{'device' if len(event.devices) == 1 else 'devices'} {_range(event.devices)} on {_plural(nodes, 'node')}"
-        self._step(event.t, "started", f"{verb} after {format_duration(waited)} on {where}, {share}.{why}")
+        self._step(
+            event.t, "started", f"{verb} after {format_duration(waited)}{silent} on {where}, {share}.{why}"
+        )
 
     def rated(self, event: ev.Rated, stage: Stage) -> None:
         """Its speed changed."""
@@ -263,7 +279,7 @@ class _Story:
             if event.beneficiary >= 0
             else ""
         )
-        why = f" Rule: {event.why.rule} ({_facts(event.why.facts)})." if event.why.rule else ""
+        why = _rule(event.why)
         how = "saving its state" if event.suspend else "without saving its state"
         self._step(event.t, "stopping", f"Told to leave its devices{winner}, {how}.{why}")
 
@@ -344,8 +360,10 @@ class _Story:
         longest = max(
             waits, key=lambda w: (w.end_s if w.end_s is not None else float("inf")) - w.start_s, default=None
         )
-        if longest is None or not longest.causes:
+        if longest is None or longest.end_s == longest.start_s:
             return ""
+        if not longest.causes:
+            return "an earlier start of the jobs ahead, or a policy that looks past the head of the queue"
         cause = longest.causes[-1]
         text = remedy(cause.reason)
         missing = self.job.gpus - cause.free_gpus if self.job is not None else 0

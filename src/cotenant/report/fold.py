@@ -55,7 +55,6 @@ class MetricFold:
         self.start_s: float | None = None
         self.jobs = JobTable()
         self.devices: Occupancy | None = None
-        self.rated = False
         self.reason_bins: StepBins | None = None
         self.refused: Counter[str] = Counter()
         self.evictions = 0
@@ -106,6 +105,11 @@ class MetricFold:
                 block = []
         self.see(block)
         return self
+
+    @property
+    def rated(self) -> bool:
+        """Whether the log tells speeds; the settings can leave them out."""
+        return self.opened is not None and self.opened.settings.get("rate_events", True) is not False
 
     def _begin(self) -> bool:
         """Begin the window of the run with the first job, if it is there."""
@@ -175,8 +179,8 @@ class MetricFold:
             reason_set[at] = kind in _SETS_REASON
             if kind == Kind.RATED:
                 rate[at] = column(events, "rate", np.float64)
-                self.rated = True
             elif kind in (Kind.STARTED, Kind.MOVED, Kind.RESIZED):
+                rate[at] = 1.0  # an attempt that starts at any other speed says so
                 width[at] = column(events, "devices", via=len)
             elif kind in (Kind.SUBMITTED, Kind.SUSPENDED):
                 reason[at] = 0

@@ -18,8 +18,8 @@ __all__ = ["NOT_STATED", "SIZE_CLASSES", "JobTable", "Outcomes", "size_class"]
 Ints = npt.NDArray[Any]
 Floats = npt.NDArray[Any]
 
-NOT_STATED = "not-stated"
-"""Reason of a waiting job about which the log says nothing yet."""
+NOT_STATED = "behind others"
+"""Reason of a waiting job about which the log says nothing: policies speak of the jobs they looked at."""
 SIZE_CLASSES = ("0", "1", "2-4", "5-8", ">8")
 """Classes of gang size, in devices; 0 are jobs without a GPU."""
 

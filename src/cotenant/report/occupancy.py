@@ -68,7 +68,7 @@ _EFFECT = np.array(
 
 _EFFECT_OF = np.full((len(Kind.PLACES), 3), _NOTHING, dtype=np.int64)
 """Effect by kind of event and by whether the job's progress stops (0), goes on (1) or begins (2)."""
-_EFFECT_OF[Kind.STARTED] = _ENTER
+_EFFECT_OF[Kind.STARTED] = (_ENTER, _ENTER, _ENTER_ACTIVE)
 _EFFECT_OF[[Kind.ENDED, Kind.SUSPENDED]] = (_LEAVE_ACTIVE, _LEAVE, _LEAVE)
 _EFFECT_OF[[Kind.RATED, Kind.STOPPING]] = (_SLEEP, _NOTHING, _WAKE)
 

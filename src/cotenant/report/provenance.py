@@ -44,23 +44,18 @@ def _assumptions(assumptions: Sequence[str]) -> Html:
 
 
 def _evidence(policies: dict[str, list[Run]]) -> Html:
-    rows = []
-    for name, runs in policies.items():
-        for run in runs:
-            shares = run.metrics.summary.get("speeds_by_source")
-            if shares:
-                rows.append(
-                    (f"{name}, seed {run.seed}", *(cell(shares.get(k, 0.0), "x_share") for k in _SOURCES))
-                )
+    runs = [(f"{name}, seed {run.seed}", run) for name, own in policies.items() for run in own]
+    known = [(label, run.metrics.summary.get("speeds_by_source")) for label, run in runs]
+    sources = sorted({source for _, shares in known for source in shares or {}})
+    rows = [
+        (label, *(cell(shares.get(s, 0.0), "x_share") for s in sources)) for label, shares in known if shares
+    ]
     if not rows:
         return _block(
             "Measured or modelled interference", el("p", "n/a: the runs did not record it.", class_="note")
         )
-    heads = ("Run", *(f"{s} (share of GPU-hours run)" for s in _SOURCES))
+    heads = ("Run", *(f"{s} (share of GPU-hours run)" for s in sources))
     return _block("Measured or modelled interference", tabular("Sources of co-run speeds", heads, rows))
-
-
-_SOURCES = ("measured", "composed", "modelled")
 
 
 def _data(report: Any) -> Html:

@@ -130,11 +130,14 @@ def load_runs(directory: Path) -> list[Run]:
     InputError
         If there is no run.
     """
-    named = [run for run in load_manifest(directory).get("runs") or [] if isinstance(run, dict)]
+    manifest = load_manifest(directory)
+    named = [run for run in manifest.get("runs") or [] if isinstance(run, dict)]
     failed = {str(run.get("folder")) for run in named if run.get("status") == "failed"}
     order: dict[str, str] = {}
     for run in named:
         order.setdefault(Path(str(run.get("folder"))).parent.name, str(run.get("policy")))
+    for policy in manifest.get("policies") or []:
+        order.setdefault(str(policy), str(policy))
     found = []
     for path in sorted((directory / "runs").glob("*/seed-*")):
         seed = path.name.removeprefix("seed-")
