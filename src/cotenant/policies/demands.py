@@ -18,7 +18,7 @@ from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 
-__all__ = ["Demands", "Domain", "Family", "domain_of"]
+__all__ = ["Alike", "Demands", "Domain", "Family", "domain_of"]
 
 Domain = tuple[str, ...]
 """With whom a job shares: only jobs of the same domain lie on one device."""
@@ -47,7 +47,7 @@ def domain_of(job: Job) -> Domain:
     return (sharing, job.tenant, job.user)
 
 
-class _Class:
+class Alike:
     """Waiting jobs that ask for exactly the same, first of the queue on top of the heap."""
 
     __slots__ = ("count", "heap")
@@ -63,12 +63,22 @@ class _Class:
             heapq.heappop(heap)
         return heap[0][2]
 
-    def sweep(self) -> None:
-        """Drop entries of jobs that left, once they outnumber the living."""
+    def push(self, record: JobRecord, serial: int) -> None:
+        """A job joins; the serial orders entries of one job."""
+        self.count += 1
+        heapq.heappush(self.heap, (record.key, serial, record))
+
+    def left(self) -> int:
+        """A job waits no more; returns how many still do.
+
+        Entries of jobs that left are dropped once they outnumber the living.
+        """
+        self.count -= 1
         if len(self.heap) > 2 * self.count + _SWEEP:
             living = {e[2].id: e for e in self.heap if not e[2].status and e[0] == e[2].key}
             self.heap = list(living.values())
             heapq.heapify(self.heap)
+        return self.count
 
 
 class Family:
@@ -94,7 +104,7 @@ class Family:
         self.milli = shape.compute_milli if 0 < shape.compute_milli < DEVICE_MILLI else 0
         self.host = bool(shape.cpu_milli or shape.host_bytes)
         self._needs: list[int] = []
-        self._classes: dict[int, _Class] = {}
+        self._classes: dict[int, Alike] = {}
         self._shares: dict[int, Share] = {}
 
     def __bool__(self) -> bool:
@@ -106,21 +116,16 @@ class Family:
         need = record.shape.memory_bytes
         found = self._classes.get(need)
         if found is None:
-            found = self._classes[need] = _Class()
+            found = self._classes[need] = Alike()
             insort(self._needs, need)
-        found.count += 1
-        heapq.heappush(found.heap, (record.key, serial, record))
+        found.push(record, serial)
 
     def left(self, record: JobRecord) -> None:
         """A job waits no more; its status may not have changed yet."""
         need = record.shape.memory_bytes
-        found = self._classes[need]
-        found.count -= 1
-        if found.count:
-            found.sweep()
-            return
-        del self._classes[need]
-        self._needs.remove(need)
+        if not self._classes[need].left():
+            del self._classes[need]
+            self._needs.remove(need)
 
     def head(self) -> JobRecord:
         """Its first job in queue order; only while it is true."""
@@ -146,10 +151,14 @@ class Family:
         return iter(sorted((self._classes[need].head() for need in small), key=lambda r: r.key))
 
     def share(self, mode: Mode, need_bytes: int) -> Share:
-        """The share its jobs hold, one shared object for each amount of memory."""
+        """The share its jobs hold, one shared object for each amount of memory.
+
+        Jobs that take turns are guaranteed no part of the compute: each has all of it in turn.
+        """
         found = self._shares.get(need_bytes)
         if found is None or found.mode != mode:
-            found = Share(mode=mode, memory_bytes=need_bytes, compute_milli=self.milli)
+            milli = 0 if mode == "time-sliced" else self.milli
+            found = Share(mode=mode, memory_bytes=need_bytes, compute_milli=milli)
             self._shares[need_bytes] = found
         return found
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cotenant.model.ledger import low_bits
-from cotenant.model.placement import DEVICE_MILLI, WHOLE
+from cotenant.model.placement import DEVICE_MILLI, WHOLE, Mode
 from cotenant.model.plan import Reason, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape, find_whole
@@ -59,7 +59,7 @@ class Sharer(Classwise):
     Subclasses fix the class attributes and answer ``sharers``.
     """
 
-    _mode = "spatial"
+    _mode: Mode = "spatial"
     _mixed = True
     _why = Why("least-memory-left")
 
@@ -71,6 +71,10 @@ class Sharer(Classwise):
 
     def _rooms(self, view: View) -> Rooms:
         return view.index(Rooms, self._order(), self._mode, self._sharers(view), self._mixed)
+
+    def _milli(self, family: Family) -> int:
+        """Compute that a job must find free: what it is guaranteed, nothing when taking turns."""
+        return family.milli if self._mode == "spatial" else 0
 
     def _prefers_free(self) -> bool:
         """Whether a free device is always better than a shared one."""
@@ -95,7 +99,7 @@ class Sharer(Classwise):
         """Most memory that a job of this family could get somewhere; -1 if it fits nowhere."""
         ledger, shape, kinds = view.ledger, family.shape, view.layout.types
         rooms, best = self._rooms(view), -1
-        gpus, domain, milli = shape.gpus, family.domain, family.milli
+        gpus, domain, milli = shape.gpus, family.domain, self._milli(family)
         for kind in shape.types:
             free = ledger.free_count[kind] > 0 if gpus == 1 else self._has_free(view, shape, kind)
             capacity = kinds[kind].memory_bytes
@@ -153,7 +157,7 @@ class Sharer(Classwise):
         self, view: View, family: Family, known: Shape, record: JobRecord
     ) -> tuple[Rank, tuple[int, ...]] | None:
         """The best devices that others use already."""
-        rooms, need, milli = self._rooms(view), record.shape.memory_bytes, family.milli
+        rooms, need, milli = self._rooms(view), record.shape.memory_bytes, self._milli(family)
         best = None
         for kind in known.types:
             for pool in _pools(rooms, family.domain, kind, known):
