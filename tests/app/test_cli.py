@@ -254,12 +254,12 @@ def test_names_from_a_trace_cannot_leave_their_place(inside: Run, tmp_path: Path
 
 
 def test_a_policy_specification_never_becomes_a_path(inside: Run, jobs_csv: Path, mine_py: Path) -> None:
-    inside = jobs_csv.parent / "work"
-    inside.mkdir()
-    done = inside("simulate", str(jobs_csv), "-p", "../mine.py:Mine", "--gpus", "2", "-o", "o", cwd=inside)
+    work = jobs_csv.parent / "work"
+    work.mkdir()
+    done = inside("simulate", str(jobs_csv), "-p", "../mine.py:Mine", "--gpus", "2", "-o", "o", cwd=work)
     assert done.returncode == 0, done.stderr
-    assert [p.name for p in (inside / "o" / "runs").iterdir()] == ["mine.py-Mine"]
-    assert sorted(p.name for p in inside.iterdir()) == ["o"]
+    assert [p.name for p in (work / "o" / "runs").iterdir()] == ["mine.py-Mine"]
+    assert sorted(p.name for p in work.iterdir()) == ["o"]
 
 
 def test_a_run_file_says_all_that_the_options_say(inside: Run, jobs_csv: Path) -> None:
@@ -278,3 +278,118 @@ def test_a_run_file_says_all_that_the_options_say(inside: Run, jobs_csv: Path) -
     assert "'policies'" in wrong.stderr
     both = inside("simulate", str(jobs_csv), "--run", "run.toml")
     assert "leave out the trace" in both.stderr
+
+
+def test_results_are_compared_reported_and_explained(inside: Run, jobs_csv: Path, mine_py: Path) -> None:
+    done = inside("simulate", "jobs.csv", "-p", "fifo,mine.py:Mine:factor=2", "--gpus", "2", "--seeds", "2")
+    assert done.returncode == 0, done.stderr
+    table = inside("compare", "out")
+    assert "mine.py:Mine:factor=2" in table.stdout
+    assert "Completion time, mean" in table.stdout
+    found = json.loads(inside("compare", "out", "--json").stdout)
+    # The same rule under another name: the same times, so a mean of 700 / 3 s for both.
+    means = [found["policies"][name]["jct_s_mean"]["mean"] for name in ("fifo", "mine.py:Mine:factor=2")]
+    assert means == pytest.approx([700 / 3, 700 / 3])
+    assert found["comparisons"][0]["speedup"]["mean"] == pytest.approx(1.0)
+
+    page = inside("report", "out")
+    assert page.returncode == 0, page.stderr
+    html = (jobs_csv.parent / "out" / "report.html").read_text()
+    assert "mine.py:Mine:factor=2" in html
+
+    why = inside("explain", "out/runs/fifo/seed-0", "c")
+    assert why.returncode == 0, why.stderr
+    assert "250s" in why.stdout or "4m 10s" in why.stdout
+    assert json.loads(inside("explain", "out/runs/fifo/seed-0", "c", "--json").stdout)["name"] == "c"
+    many = inside("explain", "out", "c")
+    assert many.returncode == 1
+    assert "holds 4 logs; name the folder of one run" in many.stderr
+    nobody = inside("explain", "out/runs/fifo/seed-0", "zz")
+    assert nobody.returncode == 1
+    assert "zz" in nobody.stderr
+
+
+def test_two_folders_with_the_same_policy_are_told_apart(inside: Run, jobs_csv: Path) -> None:
+    for name, gpus in (("small", "2"), ("large", "4")):
+        assert inside("simulate", "jobs.csv", "-p", "fifo", "--gpus", gpus, "-o", name).returncode == 0
+    found = json.loads(inside("compare", "small", "large", "--json").stdout)
+    # Four devices: c need not wait, so completion takes 100, 300 and 50 s.
+    assert found["policies"]["small/fifo"]["jct_s_mean"]["mean"] == pytest.approx(700 / 3)
+    assert found["policies"]["large/fifo"]["jct_s_mean"]["mean"] == pytest.approx(150.0)
+    missing = inside("compare", "nowhere")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "nowhere: no such folder" in missing.stderr
+
+
+def test_a_trace_becomes_a_native_file_and_back(inside: Run, jobs_csv: Path) -> None:
+    done = inside("import", "jobs.csv", "-o", "copy.parquet", "--json")
+    found = json.loads(done.stdout)
+    assert (found["jobs"], found["data_report"]["rows_read"]) == (3, 3)
+    checked = inside("validate", "copy.parquet")
+    assert checked.returncode == 0, checked.stderr
+    assert "valid trace: 3 jobs" in checked.stdout
+
+
+def test_generated_workloads_depend_on_the_seed_alone(inside: Run, tmp_path: Path) -> None:
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        done = inside("generate", "steady", "--jobs", "50", "--seed", seed, "-o", f"{name}.csv")
+        assert done.returncode == 0, done.stderr
+    a, b, c = ((tmp_path / f"{name}.csv").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+def test_each_kind_of_file_is_recognised_and_checked(inside: Run, jobs_csv: Path) -> None:
+    files = {
+        "cluster.toml": (
+            '[[nodes]]\nname = "n"\ncount = 2\ngpus = 4\ntype = "V100"\n',
+            "cluster: 2 nodes, 8 dev",
+        ),
+        "job.toml": ('name = "a"\ngpus = 2\ngpu_memory = "6GiB"\n', 'job: "a", 2 GPU'),
+        "spec.toml": ('[synthetic]\npreset = "steady"\njobs = 7\n', "spec: it describes 7 jobs"),
+        "jobs2.csv": (jobs_csv.read_text(), "trace: 3 jobs"),
+    }
+    for name, (text, expected) in files.items():
+        (jobs_csv.parent / name).write_text(text)
+        done = inside("validate", name)
+        assert (done.returncode, expected in done.stdout) == (0, True), (done.stdout, done.stderr)
+    never = inside("validate", "job.toml", "--cluster", "cluster.toml")
+    assert never.returncode == 0, never.stderr
+    (jobs_csv.parent / "job.toml").write_text('name = "a"\ngpus = 9\n')
+    assert inside("validate", "job.toml", "--cluster", "cluster.toml").returncode == 3
+    (jobs_csv.parent / "odd.toml").write_text("colour = 3\n")
+    odd = inside("validate", "odd.toml")
+    assert "cannot tell what this describes from its keys (colour)" in odd.stderr
+
+
+def test_checking_a_run_file_runs_no_code_of_its_policies(inside: Run, jobs_csv: Path) -> None:
+    (jobs_csv.parent / "trap.py").write_text("raise SystemExit('ran')\n")
+    (jobs_csv.parent / "run.toml").write_text('trace = "jobs.csv"\npolicies = ["trap.py:X"]\ngpus = 2\n')
+    done = inside("validate", "run.toml", cwd=jobs_csv.parent)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["job", "cluster", "run", "spec", "event", "manifest"])
+def test_schemas_are_json_schemas(inside: Run, kind: str) -> None:
+    found = json.loads(inside("schema", kind).stdout)
+    assert found.get("$ref", "").startswith("#/$defs/") or "anyOf" in found
+    assert found["$defs"]
+
+
+def test_policies_and_formats_are_listed(inside: Run) -> None:
+    from cotenant import registry
+
+    found = json.loads(inside("policies", "--json").stdout)["policies"]
+    assert [p["name"] for p in found] == registry.names("policy")
+    assert all(p["summary"] and p["card"].endswith(".md") for p in found)
+    formats = json.loads(inside("traces", "--json").stdout)["formats"]
+    assert [f["format"] for f in formats] == registry.names("trace format")
+    assert all(f["title"] for f in formats)
+
+
+def test_the_demo_writes_a_report(inside: Run, tmp_path: Path) -> None:
+    done = inside("demo", "-o", "d", "--jobs", "60", "--workers", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    policies = json.loads(done.stdout)["policies"]
+    assert [p["policy"] for p in policies] == ["fifo", "backfill", "srtf", "las", "colocate"]
+    assert (tmp_path / "d" / "report.html").stat().st_size > 10_000
+    assert inside("replay", "d").returncode == 0
