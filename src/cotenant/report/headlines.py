@@ -50,7 +50,7 @@ def headline(pairing: Pairing, base: Sequence[Run], other: Sequence[Run]) -> tup
         f" The longest wait is {_longest(other)}; with {against} it is {_longest(base)}."
     )
     slow = [s for r in other if (s := r.metrics.summary.get("corun_slowdown_p95")) is not None]
-    if slow:
+    if slow and sum(slow) / len(slow) >= 1.005:
         detail += f" While running, one job in twenty is slowed down {sum(slow) / len(slow):.2f}x or more."
     return lead, detail
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from cotenant import __version__
 from cotenant.model.quantities import format_duration
-from cotenant.report.charts import Chart, all_charts
+from cotenant.report.chartparts import Chart
+from cotenant.report.charts import all_charts
 from cotenant.report.compare import Estimate, GroupChange, Pairing, by_policy, estimates, pair, summary_frame
 from cotenant.report.headlines import headline, single
 from cotenant.report.names import METRICS, Metric
@@ -68,7 +69,9 @@ def _page(policies: Policies, manifest: dict[str, Any]) -> str:
             el("h2", "What limits the waiting jobs"),
             _figures(charts, ("limits",)),
             el("h2", "Device by device"),
-            _figures(charts, ("heat", "gantt")),
+            _figures(charts, ("heat",)),
+            el("p", "", class_="note"),
+            _figures(charts, ("gantt",)),
             el("h2", "Where these numbers come from"),
             provenance(manifest, policies),
             el("h2", "What the names mean"),

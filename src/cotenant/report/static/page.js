@@ -13,7 +13,7 @@
       background: "transparent", font: font, view: { stroke: null },
       axis: { labelColor: soft, titleColor: soft, gridColor: line, domainColor: line, tickColor: line,
               labelFontSize: 11, titleFontSize: 11, titleFontWeight: "normal", labelOverlap: true },
-      legend: { labelColor: ink, titleColor: soft, labelFontSize: 11, titleFontSize: 11, titleFontWeight: "normal", labelLimit: 150 },
+      legend: { labelColor: ink, titleColor: soft, labelFontSize: 11, titleFontSize: 11, titleFontWeight: "normal", labelLimit: 170 },
       range: { category: colours, heatmap: ramp, ramp: ramp },
       tick: { color: ink }
     };
