@@ -116,6 +116,8 @@ class _Watched:
     def __init__(self, policy: Policy, number: int) -> None:
         self._policy = policy
         self._number = number
+        # What the loop asks of a policy beside its decisions.
+        self.usage_half_life_s = getattr(policy, "usage_half_life_s", None)
 
     def decide(self, view: View) -> Plan:
         """Decide, and compare before and after."""
