@@ -14,6 +14,7 @@ from cotenant.runs.folders import sha256_of, write_whole
 from cotenant.runs.manifest import Status
 from cotenant.runs.prepare import Prepared
 from cotenant.runs.spec import params_of
+from cotenant.runs.world import World, build_world
 
 __all__ = ["ERROR", "EVENTS", "JOBS", "METRICS", "TIMELINE", "Outcome", "run_one"]
 
@@ -89,7 +90,6 @@ def _simulate(
     from cotenant.executors.simulated import SimulatedExecutor
     from cotenant.report.fold import MetricFold
     from cotenant.report.rundir import save_metrics
-    from cotenant.runs.world import build_world
 
     world = build_world(prepared, seed)
     executor = SimulatedExecutor(
@@ -110,12 +110,7 @@ def _simulate(
         seed=seed,
         log=log,
         observers=[fold, control],
-        header={
-            "policy": label,
-            "params": params_of(policy),
-            "workload": {"name": world.workload.name, "jobs": len(world.workload)},
-            "truth": world.truth.describe() if world.truth is not None else {"kind": "none"},
-        },
+        header=_header(world, policy, label),
     )
     control.attach(loop)
     try:
@@ -125,3 +120,13 @@ def _simulate(
     metrics = fold.result(executor.source_hours)
     save_metrics(folder, metrics)
     return metrics.summary
+
+
+def _header(world: World, policy: Any, label: str) -> dict[str, Any]:
+    """What the first line of the log says beside the cluster and the settings."""
+    return {
+        "policy": label,
+        "params": params_of(policy),
+        "workload": {"name": world.workload.name, "jobs": len(world.workload)},
+        "truth": world.truth.describe() if world.truth is not None else {"kind": "none"},
+    }
