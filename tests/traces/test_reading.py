@@ -110,6 +110,12 @@ def test_latin_1_is_refused_with_the_line_and_read_when_named(tmp_path: Path) ->
         read_trace(path, encoding="klingon")
 
 
+def test_utf_16_is_recognised_when_the_encoding_is_named(tmp_path: Path) -> None:
+    path = put(tmp_path, "t.csv", (PHILLY + "2017-10-09 07:01:55,66.0,1,66.0,v\n").encode("utf-16"))
+    assert recognise(path, "utf-16") == "philly-csv"
+    assert len(read_trace(path, encoding="utf-16")) == 1
+
+
 def test_utf_16_and_binary_files_are_named_as_such(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="UTF-16"):
         read_trace(put(tmp_path, "t.csv", PHILLY.encode("utf-16")), format="philly-csv")
@@ -294,6 +300,24 @@ def test_negative_zero_and_reversed_times_follow_one_rule() -> None:
     assert [(f.rows, f.example_line) for f in report.flagged] == [(1, 3)]
     report.rows_kept = rows.frame.height + 1
     assert report.check() is report
+
+
+def test_empty_dates_written_as_1970_do_not_make_fifty_year_jobs(tmp_path: Path) -> None:
+    rows = [
+        helios_row("good"),
+        helios_row("no-start").replace(
+            ",2020-06-09 18:00:00,2020-06-09 19", ",1970-01-01 00:00:00,2020-06-09 19"
+        ),
+        helios_row("no-end", 1, "2020-06-09 18:00:00", "1970-01-01 00:00:00"),
+        helios_row("no-submit").replace("COMPLETED,2020-06-09 18:00:00", "COMPLETED,1970-01-01 00:00:00"),
+    ]
+    workload = read_trace(put(tmp_path, "cluster_log.csv", HELIOS + "".join(rows)))
+    assert workload.frame.select("name", "submit_s", "duration_s").rows() == [("good", 0.0, 3600.0)]
+    assert [(f.reason, f.rows, f.example_line) for f in workload.report.not_simulated] == [
+        ("end unknown: running time censored", 1, 4),
+        ("started in 1970, ended decades later: start unknown", 1, 3),
+        ("submitted in 1970: no submission time", 1, 5),
+    ]
 
 
 # C69

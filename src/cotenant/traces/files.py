@@ -10,7 +10,16 @@ from pathlib import Path
 
 from cotenant.errors import TraceError
 
-__all__ = ["MAX_BYTES", "Progress", "check_file", "first_lines", "plain_name", "read_head", "read_text"]
+__all__ = [
+    "MAX_BYTES",
+    "Progress",
+    "as_utf8",
+    "check_file",
+    "first_lines",
+    "plain_name",
+    "read_head",
+    "read_text",
+]
 
 Progress = Callable[[int, int], None]
 """Called with (bytes read so far, bytes of the file on disk)."""
@@ -143,6 +152,21 @@ def _decode(data: bytes, path: str | Path, encoding: str) -> str:
     if not isinstance(text, str):
         raise TraceError(f"{encoding!r} is not a text encoding", path=path)
     return text.removeprefix("\ufeff")
+
+
+def as_utf8(head: bytes, encoding: str, path: str | Path) -> bytes:
+    """First bytes of a file in UTF-8, for sniffing; what cannot be decoded is replaced.
+
+    Raises
+    ------
+    TraceError
+        If there is no such encoding.
+    """
+    try:
+        text = head.decode(encoding, errors="replace")
+    except (LookupError, UnicodeError) as error:
+        raise TraceError(f"cannot read it as {encoding!r}: {error}", path=path) from error
+    return text.encode("utf-8", errors="replace")
 
 
 def first_lines(head: bytes, count: int = 2) -> list[str]:

@@ -19,6 +19,8 @@ from cotenant.traces.table import Rows
 __all__ = ["clock_text", "finish", "interval_rules", "within"]
 
 _SPAN_FACTOR = 1000.0
+_DAY_S = 86_400.0
+_MODERN_S = 1e9  # as seconds since 1970, 2001
 _NEVER_SECONDS = 1e11  # as seconds since 1970 this is the year 5138; as milliseconds, 1973
 
 
@@ -28,12 +30,16 @@ def interval_rules(rows: Rows, start: str = "start_s", end: str = "end_s") -> No
     Time 0 is the start of the observed window (alibaba/clusterdata issues 29 and 167). Ended by
     then: outside, dropped. Began before and ended after: kept, as running at 0 with the rest left.
     No end, or end 0 after a start: not known, set aside. End before start: an error row, dropped.
-    No running time at all: kept. No start: set aside, unless dropped before by the caller.
+    No running time at all: kept. A start at the beginning of 1970 with an end after 2001 is an
+    empty date that some tool wrote as 0: not known, set aside. No start: set aside, unless dropped before by the caller.
     """
     begin, stop = pl.col(start), pl.col(end)
     rows.drop((begin < 0) & (stop <= 0), "outside the trace's window: ended before time 0", column=start)
     rows.set_aside(begin.is_null(), "never started: running time unknown")
     rows.set_aside(stop.is_null() | ((stop == 0) & (begin > 0)), "end unknown: running time censored")
+    rows.set_aside(
+        (begin < _DAY_S) & (stop > _MODERN_S), "started in 1970, ended decades later: start unknown"
+    )
     rows.drop(stop < begin, "ends before it starts", column=end)
     rows.flag((begin < 0) & (stop > 0), "began before the trace: kept as running at 0 with the time left")
     rows.add(**{start: pl.when(begin < 0).then(0.0).otherwise(begin)})
@@ -71,6 +77,9 @@ def finish(
     """
     report = rows.report
     columns = ["name", "submit_s", "duration_s", *(c for c in keep if c in JOB_SCHEMA)]
+    if clock != "trace" and rows.frame.height:
+        modern = pl.col("submit_s").max() > _MODERN_S
+        rows.set_aside((pl.col("submit_s") < _DAY_S) & modern, "submitted in 1970: no submission time")
     if options.window is not None:
         first = rows.frame["submit_s"].min() if zero == "first" and rows.frame.height else 0.0
         inside, words = within(

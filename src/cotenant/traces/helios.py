@@ -83,7 +83,9 @@ class HeliosReader:
         common, own = take_options(self.format, options, {"trust_duration": False})
         report = DataReport(format=self.format, path=str(path), strict=common.strict)
         refuse_other(path, _OTHERS)
-        rows = read_rows(path, report, common, needed=_NEEDED, optional=_OPTIONAL, hint=_hint)
+        if _is_vc_config(path, first_lines(read_head(path), 1)):
+            raise TraceError(f"not a job list: {_VC_CONFIG}", path=path)
+        rows = read_rows(path, report, common, needed=_NEEDED, optional=_OPTIONAL)
         report.time_zone = common.time_zone or "none in file: local time (UTC+8) read as written"
         rows.duplicates((*_NEEDED, *_OPTIONAL), common.duplicates, "drop")
         rows.unique_names("job_id", (*_NEEDED, *_OPTIONAL))
@@ -101,10 +103,6 @@ class HeliosReader:
             keep=("gpus", "tenant", "user", "cpu_milli", "outcome", "model"),
             clock="epoch" if common.time_zone else "local",
         )
-
-
-def _hint(columns: list[str]) -> str:
-    return f"It holds {_VC_CONFIG}." if columns[1:] == ["num"] else ""
 
 
 def _is_vc_config(path: Path, lines: list[str]) -> bool:

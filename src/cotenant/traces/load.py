@@ -10,7 +10,7 @@ from cotenant import registry
 from cotenant.errors import ConfigError, TraceError
 from cotenant.model.ports import TraceReader
 from cotenant.model.workload import Workload
-from cotenant.traces.files import check_file, first_lines, read_head
+from cotenant.traces.files import as_utf8, check_file, first_lines, read_head
 
 __all__ = ["read_trace", "recognise"]
 
@@ -51,7 +51,7 @@ def read_trace(
         If no reader has that name.
     """
     place = check_file(path, folder=True)
-    reader = _reader(format or recognise(place))
+    reader = _reader(format or recognise(place, str(options.get("encoding") or "")))
     workload = reader.read(place, strict=strict, **options)
     if not isinstance(workload, Workload):
         raise ConfigError(
@@ -60,8 +60,13 @@ def read_trace(
     return workload
 
 
-def recognise(path: str | Path) -> str:
+def recognise(path: str | Path, encoding: str = "") -> str:
     """Name of the format of a file, from its name and first bytes.
+
+    Parameters
+    ----------
+    encoding : str
+        Of a file that is not UTF-8.
 
     Raises
     ------
@@ -70,6 +75,8 @@ def recognise(path: str | Path) -> str:
     """
     place = check_file(path, folder=True)
     head = b"" if place.is_dir() else read_head(place)
+    if encoding and head:
+        head = as_utf8(head, encoding, path)
     scores, broken = _scores(place, head)
     best = max(scores.values(), default=0.0)
     if best < _SURE_ENOUGH:
