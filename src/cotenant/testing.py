@@ -238,6 +238,7 @@ class Harness:
 
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "events.jsonl"
+            log = LogWriter(path)
             loop = Loop(
                 cluster=self.cluster,
                 policy=_Strict(self.policy) if self.strict else self.policy,
@@ -252,13 +253,16 @@ class Harness:
                 runtime=runtime,
                 settings=self.settings,
                 seed=self.seed,
-                log=LogWriter(path),
+                log=log,
                 observers=[_Keep()],
                 header={"policy": type(self.policy).__name__},
                 drop_indexes=self.drop_indexes,
                 on_event=check_invariants if invariants else None,
             )
-            state = loop.run()
+            try:
+                state = loop.run()
+            finally:
+                log.close()
             return HarnessRun(seen, state, path.read_bytes())
 
     @staticmethod
