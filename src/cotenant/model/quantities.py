@@ -104,13 +104,12 @@ def parse_bytes(text: str | int, *, unit: str | None = None) -> int:
 
 
 def format_bytes(size: int) -> str:
-    """Print a size in MiB with thousands separators: the one echo used everywhere.
+    """Print a size in MiB with thousands separators, rounded up: the one echo used everywhere.
 
-    >>> format_bytes(80 * GIB)
-    '81,920 MiB'
+    >>> format_bytes(80 * GIB), format_bytes(parse_bytes("79.6GiB"))
+    ('81,920 MiB', '81,511 MiB')
     """
-    mib = size / MIB
-    return f"{mib:,.0f} MiB" if mib >= 1 or size == 0 else f"{size:,} B"
+    return f"{-(-size // MIB):,} MiB" if size >= MIB or size <= 0 else f"{size:,} B"
 
 
 def parse_milli(text: str | float, *, what: str = "share") -> int:
