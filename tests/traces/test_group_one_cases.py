@@ -309,6 +309,7 @@ def test_c12_a_missing_date_keeps_the_last_known_values_and_is_counted(tmp_path:
         ("total differs from the sum of the tenants", 1, 3),
         ("dates missing from the series: the last known values hold", 2, None),
     ]
+    assert read_capacity_series(put(tmp_path, "none.csv", "date,vA,total\n"))[0] == []
     twice = put(tmp_path, "twice.csv", "date,vA,total\n2020-09-01,8,8\n2020-09-01,4,4\n")
     with pytest.raises(TraceError, match=r"twice.csv:3: date 2020-09-01 appears twice"):
         read_capacity_series(twice)

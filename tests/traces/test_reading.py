@@ -302,6 +302,22 @@ def test_negative_zero_and_reversed_times_follow_one_rule() -> None:
     assert report.check() is report
 
 
+def test_time_zero_itself_is_a_start_but_no_end_of_an_earlier_one() -> None:
+    pairs = [(0.0, 0.0), (-5.0, 0.0), (None, 9.0), (3.0, None)]
+    report = DataReport(format="test", path="four", rows_read=4)
+    schema = {LINE: pl.Int64, "start_s": pl.Float64, "end_s": pl.Float64}
+    rows = Rows(
+        pl.DataFrame([(i, *p) for i, p in enumerate(pairs, 2)], schema, orient="row"), report, frozenset()
+    )
+    interval_rules(rows)
+    assert rows.frame.select(LINE, "start_s", "duration_s").rows() == [(2, 0.0, 0.0)]
+    assert [(f.rows, f.example_line) for f in report.dropped] == [(1, 3)]
+    assert [(f.reason, f.example_line) for f in report.not_simulated] == [
+        ("never started: running time unknown", 4),
+        ("end unknown: running time censored", 5),
+    ]
+
+
 def test_empty_dates_written_as_1970_do_not_make_fifty_year_jobs(tmp_path: Path) -> None:
     rows = [
         helios_row("good"),

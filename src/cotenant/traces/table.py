@@ -212,7 +212,7 @@ def _is_empty(text: pl.Expr) -> pl.Expr:
 def as_number(text: pl.Expr) -> pl.Expr:
     """Text to float; null where it is not a finite number (``1_000``, ``0x10`` and ``inf`` are not)."""
     clean = text.str.strip_chars()
-    value = pl.when(clean.str.contains(_FINITE)).then(clean.str.strip_prefix("+"))
+    value = pl.when(clean.str.contains(_FINITE)).then(clean)
     number = value.otherwise(None).cast(pl.Float64, strict=False)
     return pl.when(number.is_finite()).then(number).otherwise(None)
 
