@@ -71,18 +71,26 @@ def binned(timeline: pl.DataFrame, columns: Sequence[str], bins: int) -> pl.Data
     return grouped.drop("row").with_columns(pl.lit(0.0).alias(c) for c in columns if c not in have)
 
 
-def chart(rows: list[dict[str, Any]]) -> Any:
-    """An empty chart over rows of data."""
+_ROWS = "rows"
+
+
+def chart() -> Any:
+    """An empty chart over rows of data, which ``finished`` adds."""
     import altair as alt
 
-    return alt.Chart(alt.Data(values=rows))
+    return alt.Chart(alt.NamedData(name=_ROWS))
 
 
-def finished(chart: Any, height: int = 260) -> dict[str, Any]:
-    """The specification, as wide as the page lets it be."""
-    spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict()
+def finished(marks: Any, rows: list[dict[str, Any]], height: int = 260) -> dict[str, Any] | None:
+    """The specification with its data, as wide as the page lets it be; None without data.
+
+    The rows go in last: the schema check of the chart library would look at each of them.
+    """
+    if not rows:
+        return None
+    spec: dict[str, Any] = marks.properties(width="container", height=height).to_dict()
     spec.pop("config", None)  # colours come from the page, which knows light from dark
-    return spec
+    return spec | {"datasets": {_ROWS: rows}}
 
 
 def rounded(value: float | None, digits: int = 4) -> float | None:

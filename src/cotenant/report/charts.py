@@ -69,7 +69,7 @@ def _distribution(policies: dict[str, list[Run]], column: str, title: str, what:
         at_once = "; ".join(f"{show(n)} {100 * z:.0f} %" for n, z in zero.items())
         text += f" Started within a second (drawn at 1 s): {at_once}."
     spec = (
-        chart(rows)
+        chart()
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
             x=alt.X("x:Q", scale=alt.Scale(type="log"), title=f"{title} (log scale)", axis=_TIME_AXIS),
@@ -86,7 +86,7 @@ def _distribution(policies: dict[str, list[Run]], column: str, title: str, what:
         f"cdf-{column}",
         f"{title}, distribution",
         text,
-        finished(spec) if rows else None,
+        finished(spec, rows),
         empty="No job has such a time yet.",
     )
 
@@ -120,7 +120,7 @@ def _waits_by_size(policies: dict[str, list[Run]]) -> Chart:
                 }
                 rows.append(row | {"jobs": int(waits.size)})
     names = [show(p) for p in policies]
-    base = chart(rows).encode(
+    base = chart().encode(
         x=alt.X("size:N", sort=list(SIZE_CLASSES), title="GPUs asked for", axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("policy:N", sort=names),
         color=policy_colour(policies),
@@ -138,7 +138,7 @@ def _waits_by_size(policies: dict[str, list[Run]]) -> Chart:
         "wait-size",
         "Wait by size of job",
         "Bars: mean wait of started jobs. Ticks: 95th percentile.",
-        finished(bars + ticks) if rows else None,
+        finished(bars + ticks, rows),
         empty="No job started.",
     )
 
@@ -154,7 +154,7 @@ def _queue(firsts: dict[str, Run], span: float) -> Chart:
             at = rounded((t - start) / seconds)
             rows.append({"policy": show(name), "t": at, "jobs": rounded(jobs), "gpus": rounded(gpus)})
     spec = (
-        chart(rows)
+        chart()
         .mark_line(strokeWidth=1.5)
         .encode(
             x=time_axis(unit, span / seconds),
@@ -172,7 +172,7 @@ def _queue(firsts: dict[str, Run], span: float) -> Chart:
         "queue",
         "Queue over time",
         f"Waiting jobs, suspended ones included; {_which(firsts)}.",
-        finished(spec) if rows else None,
+        finished(spec, rows),
         empty="The run has no duration.",
         wide=True,
     )
@@ -202,7 +202,7 @@ def _capacity(name: str, run: Run, span: float) -> Chart:
             if value is not None:
                 rows.append({"t": rounded((t - start) / seconds), "what": label, "v": rounded(value)})
     labels = list(_CAPACITY.values())
-    base = chart(rows).encode(
+    base = chart().encode(
         x=time_axis(unit, span / seconds),
         y=alt.Y("v:Q", title="Devices", stack=None),
         color=alt.Color(
@@ -222,7 +222,7 @@ def _capacity(name: str, run: Run, span: float) -> Chart:
         f"Devices over time: {show(name)}",
         "Allocated: has a resident. Busy: a resident makes progress. Goodput: speed of all residents, in reference"
         f" devices. Seed {run.seed}.",
-        finished(spec, 220) if rows else None,
+        finished(spec, rows, 220),
         empty="The run has no duration.",
     )
 
@@ -258,7 +258,7 @@ def _limits(name: str, run: Run, span: float, kept: Sequence[str]) -> Chart:
     if not reasons:
         rows = []
     spec = (
-        chart(rows)
+        chart()
         .mark_area(interpolate="step-after", opacity=0.85)
         .encode(
             x=time_axis(unit, span / seconds),
@@ -277,6 +277,6 @@ def _limits(name: str, run: Run, span: float, kept: Sequence[str]) -> Chart:
         f"limits-{name}",
         f"What the waiting jobs wait for: {show(name)}",
         f"Waiting jobs by the reason the scheduler gave. Seed {run.seed}.",
-        finished(spec, 220) if rows else None,
+        finished(spec, rows, 220),
         empty="No job had to wait.",
     )

@@ -39,7 +39,7 @@ def heat(name: str, run: Run, span: float, most: float) -> Chart:
         for row, _, a, b, residents, busy in cells.iter_rows()
     ]
     spec = (
-        chart(rows)
+        chart()
         .mark_rect()
         .encode(
             x=time_axis(unit, span / seconds, "a"),
@@ -72,7 +72,7 @@ def heat(name: str, run: Run, span: float, most: float) -> Chart:
         f"heat-{name}",
         f"Residents by device and time: {show(name)}",
         text,
-        finished(spec, 260) if rows else None,
+        finished(spec, rows, 260),
         empty="There are no devices, or the run has no duration.",
     )
 
@@ -117,7 +117,7 @@ def gantt(name: str, run: Run) -> Chart:
         for row in frame.iter_rows(named=True)
     ]
     spec = (
-        chart(rows)
+        chart()
         .mark_bar(opacity=0.7, strokeWidth=0.5, stroke="currentColor")
         .encode(
             x=alt.X("a:Q", title=f"Time, {unit} since the start", axis=alt.Axis(grid=False)),
@@ -137,6 +137,6 @@ def gantt(name: str, run: Run) -> Chart:
         f"gantt-{name}",
         f"First devices in detail: {show(name)}",
         f"Who was on the first devices, the first {GANTT_SEGMENTS} stays at most; darker where jobs share. Seed {run.seed}.",
-        finished(spec, 260) if rows else None,
+        finished(spec, rows, 260),
         empty="No job was on the first devices.",
     )

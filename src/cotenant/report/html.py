@@ -70,7 +70,7 @@ def _page(policies: Policies, manifest: dict[str, Any]) -> str:
             _figures(charts, ("limits",)),
             el("h2", "Device by device"),
             _figures(charts, ("heat",)),
-            el("p", "", class_="note"),
+            el("div", "", class_="gap"),
             _figures(charts, ("gantt",)),
             el("h2", "Where these numbers come from"),
             provenance(manifest, policies),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 from collections.abc import Iterable, Sequence
@@ -83,6 +84,7 @@ def static(name: str) -> str:
     return (resources.files("cotenant.report") / "static" / name).read_text(encoding="utf-8")
 
 
+@functools.cache
 def bundle() -> str:
     """The chart library (Vega, Vega-Lite, Vega-Embed), to be embedded once."""
     import altair

@@ -1,0 +1,119 @@
+"""Explanations of single jobs, from hand-written logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cotenant.errors import InputError
+from cotenant.model import events as ev
+from cotenant.model.cluster import Cluster
+from cotenant.model.jobs import Job
+from cotenant.model.placement import Share
+from cotenant.model.plan import Reason, Why
+from cotenant.report.explain import explain
+from cotenant.report.reasons import meaning, remedy
+
+SHARED = Share("spatial", 1 << 30, 400, 1000)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Two nodes of two devices: sharing, a gang that waits, a preemption, a job that never fits."""
+    events: list[ev.Event] = [
+        ev.Opened(0.0, 1, "0", 0, "p", {}, {}, Cluster.uniform(4, gpus_per_node=2), {}, {}, {}),
+        ev.Submitted(0.0, Job(0, "long", 0.0, tenant="x")),
+        ev.Started(0.0, 0, 1, (0,), SHARED),
+        ev.Submitted(10.0, Job(1, "neighbour", 10.0, tenant="x")),
+        ev.Started(10.0, 1, 1, (0,), SHARED, why=Why("packed", {"slowdown": 1.25})),
+        ev.Rated(10.0, 0, 0.8),
+        ev.Rated(10.0, 1, 0.5),
+        ev.Submitted(20.0, Job(2, "third", 20.0)),
+        ev.Started(20.0, 2, 1, (2,)),
+        ev.Submitted(30.0, Job(3, "gang\x1b[0m", 30.0, gpus=2)),
+        ev.Held(30.0, 3, Reason.FRAGMENTED, {"needs_gpus": 2}),
+        ev.Submitted(31.0, Job(4, "7", 31.0, gpus=4)),
+        ev.Submitted(32.0, Job(5, "huge", 32.0, gpus=8)),
+        ev.Rejected(32.0, 5, "never-fits", {"cluster_gpus": 4}),
+        ev.Submitted(33.0, Job(6, "last", 33.0)),
+        ev.Submitted(34.0, Job(7, "other", 34.0)),
+        ev.Stopping(40.0, 2, 1, beneficiary=3, why=Why("lower-rank", {"price_gpu_s": 5.0})),
+        ev.Suspended(45.0, 2, 1, 20.0),
+        ev.Started(45.0, 3, 1, (2, 3)),
+        ev.Ended(50.0, 1, 1, "done", 20.0),
+        ev.Rated(50.0, 0, 1.0),
+        ev.Ended(60.0, 0, 1, "failed", 52.0),
+        ev.Closed(100.0, 22, 8, 2, waiting=4, running=1),
+    ]
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"".join(ev.encode_event(e) + b"\n" for e in events))
+    return path
+
+
+def test_a_waiting_gang_gets_the_numbers_behind_its_reason(log):
+    told = explain(log, 3)
+    (wait,) = told.waits
+    assert (wait.start_s, wait.end_s) == (30, 45)
+    (cause,) = wait.causes
+    # Devices 1 and 3 are free, one on each node; nobody waits before it.
+    assert (cause.reason, cause.free_gpus, cause.largest_hole_gpus, cause.ahead_jobs) == (
+        "fragmented",
+        2,
+        1,
+        0,
+    )
+    assert "WAITING fragmented: enough devices are free in all, but not where it needs them" in told.text
+    assert "2 wholly free, 1 on any one node" in told.text
+    assert "a running job that ends on the right node, or a move of one" in told.unblock
+    assert "\x1b" not in told.text
+    assert told.outcome == "running"
+
+
+def test_a_preempted_job_learns_for_whom_and_why(log):
+    told = explain(log, "third")
+    assert "Told to leave its devices for job 3" in told.text
+    assert "lower-rank (price gpu s 5)" in told.text
+    assert [s.what for s in told.steps] == ["submitted", "started", "stopping", "suspended"]
+    assert told.outcome == "waiting"
+    assert "not now, which is not never" in told.verdict
+
+
+def test_never_fits_is_not_not_now(log):
+    told = explain(log, "huge")
+    assert told.outcome == "rejected"
+    assert told.verdict == (
+        "REJECTED never-fits: no device or node of this cluster can ever hold it (cluster gpus 4)."
+        " Waiting would not have helped."
+    )
+
+
+def test_neighbours_and_the_speed_beside_them(log):
+    (met,) = explain(log, "long").neighbours
+    assert (met.id, met.name, met.start_s, met.end_s, met.lowest_rate) == (1, "neighbour", 10, 50, 0.8)
+    (met,) = explain(log, "neighbour").neighbours
+    assert (met.id, met.lowest_rate) == (0, 0.5)
+    assert "spatial, 40 % guaranteed" in explain(log, "neighbour").text
+    assert "(1.25x)" in explain(log, "long").text
+
+
+def test_a_name_goes_before_an_id_and_unknown_jobs_are_refused(log):
+    assert explain(log, "7").id == 4
+    assert explain(log, 6).name == "last"
+    with pytest.raises(InputError, match='no job "nobody"; it holds 8 jobs'):
+        explain(log, "nobody")
+
+
+def test_jobs_behind_others_say_how_many_are_ahead(log):
+    told = explain(log, "last")
+    # The gang of 2 and the job of 4 wait before it; the huge one was rejected.
+    assert "2 jobs ahead, asking for 6 GPUs" in told.steps[0].text
+    assert "jobs ahead" in told.unblock
+
+
+def test_every_reason_to_wait_has_words_and_a_remedy():
+    for reason in Reason:
+        if reason in (Reason.NOT_PENDING, Reason.NOT_RUNNING):
+            continue  # refusals of decisions, never of waiting
+        assert meaning(reason) != reason.replace("-", " ") or " " in meaning(reason)
+        assert remedy(reason), reason
