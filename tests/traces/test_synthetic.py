@@ -282,3 +282,17 @@ def test_a_wrong_file_names_line_and_key(tmp_path: Path) -> None:
     yaml.write_text("synthetic: {}\nmore: 1\n")
     with pytest.raises(ConfigError, match="one table"):
         read_trace(yaml)
+
+
+def test_the_options_of_all_formats_hold_here_too(tmp_path: Path) -> None:
+    path = tmp_path / "w.toml"
+    path.write_text(
+        '[synthetic]\njobs = 100\nsizes = [{gpus = 0}, {gpus = 1}]\narrivals = {kind = "fixed", mean_gap_s = 1.0}\n'
+    )
+    whole = read_trace(path)
+    part = read_trace(path, window=(10, 20), cpu_jobs="drop")
+    inside = whole.frame.filter(pl.col("submit_s").is_between(10, 20, closed="left") & (pl.col("gpus") == 1))
+    assert part.frame.select(inside.columns).equals(inside)
+    assert part.report.rows_read == 100 == part.report.rows_kept + sum(f.rows for f in part.report.dropped)
+    with pytest.raises(InputError, match="no option"):
+        read_trace(path, speed=3)

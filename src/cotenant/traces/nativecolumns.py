@@ -225,7 +225,7 @@ def _lists(rows: Rows, column: str, cell: str) -> None:
     items = {text: list_values(text or "") for text in rows.frame[cell].unique().to_list()}
     made = {cell: list(items), "_list": pl.Series(list(items.values()), dtype=kind)}
     frame = pl.DataFrame(made, schema_overrides={cell: pl.String})
-    rows.frame = rows.frame.join(frame, on=cell, how="left", maintain_order="left", nulls_equal=True)
+    rows.frame = rows.frame.join(frame, on=cell, how="left", maintain_order="left")
     rows.add(**{column: pl.col("_list")})
     rows.frame = rows.frame.drop("_list")
 

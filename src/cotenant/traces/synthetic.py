@@ -29,9 +29,12 @@ from cotenant.profiles.kinds import find_kind
 from cotenant.traces.base import DataReport
 from cotenant.traces.documents import read_document
 from cotenant.traces.files import plain_name
+from cotenant.traces.finish import finish
+from cotenant.traces.options import take_options
 from cotenant.traces.synthetic_check import parse_spec
 from cotenant.traces.synthetic_draw import Floats, draw_arrivals, draw_choice, draw_law
 from cotenant.traces.synthetic_spec import SyntheticSpec
+from cotenant.traces.table import LINE, Rows
 
 __all__ = ["SyntheticReader", "generate"]
 
@@ -93,7 +96,7 @@ class SyntheticReader:
         Parameters
         ----------
         **options
-            ``strict`` changes nothing here; ``jobs`` and ``seed`` replace those of the file.
+            ``jobs`` and ``seed`` replace those of the file; ``window`` and ``cpu_jobs`` as for all formats.
 
         Raises
         ------
@@ -106,17 +109,16 @@ class SyntheticReader:
         if not isinstance(table, dict) or others:
             found = ", ".join(document.data) or "nothing"
             raise document.error(f"expected one table [synthetic], found {found}")
-        known = {"strict", "progress", "encoding", "jobs", "seed"}
-        if set(options) - known:
-            wrong = sorted(set(options) - known)[0]
-            raise InputError(
-                f'trace format "synthetic" has no option "{wrong}"; it has: {", ".join(sorted(known))}'
-            )
-        changed: dict[str, Any] = {
-            key: _whole(key, options[key]) for key in ("jobs", "seed") if key in options
-        }
+        common, own = take_options(self.format, options, {"jobs": "", "seed": ""})
+        changed = {key: _whole(key, value) for key, value in own.items() if value != ""}
         spec = parse_spec({**table, **changed}, document, ("synthetic",))
-        return _draw(spec, path=str(path), strict=bool(options.get("strict", False)))
+        work = _draw(spec, path=str(path), strict=common.strict)
+        if common.window is None and common.cpu_jobs == "keep":
+            return work
+        numbered = work.frame.with_columns(pl.int_range(1, pl.len() + 1).alias(LINE))
+        rows = Rows(numbered, work.report, frozenset(work.frame.columns))
+        keep = [c for c in work.frame.columns if c not in {"name", "submit_s", "duration_s"}]
+        return finish(rows, common, keep=keep, zero="trace", clock="trace")
 
 
 def _whole(key: str, value: Any) -> int:
