@@ -1,11 +1,12 @@
 """Sets of jobs that share devices, indexed so that the best partner is found without a scan.
 
-A *group* is a set of devices held by the same jobs (a single device, or the devices of
-same-size gangs). A *slot* is what matters of a group for interference: device type,
-models present, and who may join (the circle). For each gang size and slot, groups lie in
-rows by free memory in GiB; a row is a bit set over first devices, so the tightest
-sufficient group, lowest number first, is two shifts away, and the answer depends on the
-books alone.
+Two kinds of place can take a newcomer. A *seat* is one device, whoever is on it: a single
+job may sit beside other singles or beside a member of a gang. A *group* is the devices of
+a gang, all held by the same jobs: a gang of the same size may join. A *slot* is what
+matters of either for interference: device type, models present with their weights, and who
+may join (the circle). For each size and slot, places lie in rows by free memory in GiB; a
+row is a bit set over (first) devices, so the tightest sufficient place, lowest number
+first, is two shifts away, and the answer depends on the books alone.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from collections.abc import Callable, Iterator
 from cotenant.model.jobs import Job
 from cotenant.model.placement import Placement
 from cotenant.model.quantities import GIB
-from cotenant.model.records import JobRecord
+from cotenant.model.records import JobRecord, Status
 from cotenant.model.view import Index, View
 
-__all__ = ["Circle", "Group", "GroupIndex", "SlotKey", "circle_of", "needed_gib"]
+__all__ = ["Circle", "GroupIndex", "Member", "SlotKey", "circle_of", "needed_gib"]
 
 Circle = tuple[str, ...]
-SlotKey = tuple[int, tuple[str, ...], Circle]
-"""Device type, sorted models present, circle."""
+Member = tuple[str, int]
+"""Model and weight: devices it holds for each device of the newcomer that joins."""
+
+SlotKey = tuple[int, tuple[Member, ...], Circle]
+"""Device type, sorted members present, circle."""
 
 
 def circle_of(job: Job) -> Circle | None:
@@ -42,21 +46,8 @@ def needed_gib(job: Job) -> int:
     return -(-job.memory_bytes // GIB)
 
 
-class Group:
-    """Devices that the same jobs hold."""
-
-    __slots__ = ("devices", "gib", "jobs", "kind", "slot")
-
-    def __init__(self, devices: tuple[int, ...], kind: int) -> None:
-        self.devices = devices
-        self.kind = kind
-        self.jobs: tuple[int, ...] = ()
-        self.slot = -1
-        self.gib = -1
-
-
 class _Bucket:
-    """Groups of one size and slot, in rows by free GiB."""
+    """Places of one size and slot, in rows by free GiB."""
 
     __slots__ = ("rows", "word")
 
@@ -64,10 +55,10 @@ class _Bucket:
         self.word = 0
         self.rows: dict[int, int] = {}
 
-    def flip(self, gib: int, first: int) -> bool:
-        """Put a group in, or take it out; True if the bucket became empty or non-empty."""
+    def flip(self, gib: int, bits: int) -> bool:
+        """Put places in, or take them out; True if the bucket became empty or non-empty."""
         before = self.word
-        row = self.rows.get(gib, 0) ^ (1 << first)
+        row = self.rows.get(gib, 0) ^ bits
         if row:
             self.rows[gib] = row
             self.word |= 1 << gib
@@ -77,7 +68,7 @@ class _Bucket:
         return (before == 0) != (self.word == 0)
 
     def firsts(self, gib: int) -> Iterator[int]:
-        """First devices of groups with at least this much free memory, tightest first."""
+        """First devices of places with at least this much free memory, tightest first."""
         word = self.word >> gib
         while word:
             bit = word & -word
@@ -89,16 +80,16 @@ class _Bucket:
 
 
 class GroupIndex(Index):
-    """All groups that another job could join.
+    """All places that another job could join.
 
     Attributes
     ----------
     slots : list of SlotKey
         Slots seen so far; their numbers mean nothing outside.
     live : dict of int to int
-        For each gang size: bit set of slots with a group in them.
+        For each size: bit set of slots with a place in them.
     changed : callable or None
-        Told (gpus, slot, free GiB) whenever a group enters a bucket.
+        Told (gpus, slot, free GiB) whenever a place enters a bucket.
     """
 
     def __init__(self, view: View) -> None:
@@ -108,8 +99,11 @@ class GroupIndex(Index):
         self._slot_of: dict[SlotKey, int] = {}
         self.live: dict[int, int] = {}
         self._buckets: dict[tuple[int, int], _Bucket] = {}
-        self._groups: dict[tuple[int, ...], Group] = {}
-        self._at: dict[int, Group] = {}
+        # Where each device's seat lies now, and each gang's group: (slot, free GiB).
+        self._seat_at: dict[int, tuple[int, int]] = {}
+        self._group_at: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._gang_on: dict[int, tuple[int, ...]] = {}
+        self._groups: dict[tuple[int, int], tuple[int, ...]] = {}
         self.changed: Callable[[int, int, int], None] | None = None
         for record in view.running.values():
             if record.place is not None:
@@ -118,100 +112,151 @@ class GroupIndex(Index):
             if leaving is not None:
                 self.placed(record, leaving)
 
+    # -- changes ---------------------------------------------------------------------
+
     def placed(self, record: JobRecord, place: Placement) -> None:
         """A job joined the devices' other residents."""
-        if place.share.mode != "spatial":
-            return
-        group = self._groups.get(place.devices)
-        if group is None:
-            group = Group(place.devices, self._types[place.devices[0]])
-            self._groups[place.devices] = group
-            self._at[place.devices[0]] = group
-        self._update(group)
+        if place.share.mode == "spatial":
+            self._refresh(place.devices)
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """A job left its neighbours."""
-        if place.share.mode != "spatial":
-            return
-        group = self._groups.get(place.devices)
-        if group is not None:
-            self._update(group)
+        if place.share.mode == "spatial":
+            self._refresh(place.devices)
+
+    def rated(self, record: JobRecord) -> None:
+        """Nobody joins a job that is about to leave its devices."""
+        place = record.place
+        if record.status == Status.STOPPING and place is not None and place.share.mode == "spatial":
+            self._refresh(place.devices)
 
     def capacity(self, devices: tuple[int, ...]) -> None:
-        """Failures, drains and reservations close groups to newcomers, or open them again."""
-        for first in sorted(set(devices)):
-            residents = self._view.ledger.residents[first]
-            if residents:
-                place = self._view.ledger.held.get(residents[0])
-                group = self._groups.get(place.devices) if place is not None else None
-                if group is not None:
-                    self._update(group)
+        """Failures, drains and reservations close places to newcomers, or open them again."""
+        for device in sorted(set(devices)):
+            gang = self._gang_on.get(device)
+            self._refresh(gang if gang is not None else (device,))
 
-    def _update(self, group: Group) -> None:
-        """Bring a group up to date with the books."""
-        ledger = self._view.ledger
-        devices = group.devices
-        first = devices[0]
-        if group.slot >= 0:
-            self._flip(len(devices), group.slot, group.gib, first)
-            group.slot = -1
-        residents = ledger.residents[first]
-        group.jobs = residents
-        if not residents:
-            del self._groups[devices]
-            del self._at[first]
+    def _refresh(self, devices: tuple[int, ...]) -> None:
+        """Bring the seats of these devices, and the gang they belong to, up to date."""
+        residents = self._view.ledger.residents
+        first = residents[devices[0]]
+        if len(devices) == 1:
+            self._update_seats(devices, first)
+            gang = self._gang_on.get(devices[0])
+            if gang is not None:
+                self._update_group(gang)
             return
-        if not self._open(group):
-            return
-        records = self._view.records
-        if len(residents) == 1:
-            job = records[residents[0]].job
-            models: tuple[str, ...] = (job.model,)
+        if all(residents[d] == first for d in devices):
+            self._update_seats(devices, first)
         else:
-            job = records[residents[0]].job
-            models = tuple(sorted([records[j].job.model for j in residents]))
-        circle = circle_of(job)
-        if circle is None:
+            for device in devices:
+                self._update_seats((device,), residents[device])
+        self._update_group(devices)
+
+    def _update_seats(self, devices: tuple[int, ...], residents: tuple[int, ...]) -> None:
+        """Seats of devices that have the same residents."""
+        for old in {self._seat_at.get(d) for d in devices}:
+            if old is not None:
+                here = [d for d in devices if self._seat_at.get(d) == old]
+                self._flip(1, old[0], old[1], sum(1 << d for d in here))
+                for device in here:
+                    del self._seat_at[device]
+        if not residents or not self._open(devices, residents):
             return
-        key = (group.kind, models, circle)
+        key = self._key(devices[0], residents, seat=True)
+        if key is None:
+            return
+        slot = self._number(key)
+        gib = min(self._view.ledger.free_memory[d] for d in devices) // GIB
+        self._flip(1, slot, gib, sum(1 << d for d in devices))
+        for device in devices:
+            self._seat_at[device] = (slot, gib)
+        if self.changed is not None:
+            self.changed(1, slot, gib)
+
+    def _update_group(self, devices: tuple[int, ...]) -> None:
+        """The group of a gang: there only while all its devices have the same residents."""
+        ledger = self._view.ledger
+        old = self._group_at.pop(devices, None)
+        size, first = len(devices), devices[0]
+        if old is not None:
+            self._flip(size, old[0], old[1], 1 << first)
+        gang = any(j for j in ledger.residents[first] if self._holds(j, devices))
+        for device in devices:
+            if gang:
+                self._gang_on[device] = devices
+            else:
+                self._gang_on.pop(device, None)
+        if not gang:
+            self._groups.pop((size, first), None)
+            return
+        residents = ledger.residents[first]
+        if any(ledger.residents[d] != residents for d in devices) or not self._open(devices, residents):
+            return
+        key = self._key(first, residents, seat=False)
+        if key is None:
+            return
+        slot = self._number(key)
+        gib = min(ledger.free_memory[d] for d in devices) // GIB
+        self._groups[size, first] = devices
+        self._group_at[devices] = (slot, gib)
+        self._flip(size, slot, gib, 1 << first)
+        if self.changed is not None:
+            self.changed(size, slot, gib)
+
+    def _holds(self, job_id: int, devices: tuple[int, ...]) -> bool:
+        place = self._view.ledger.held.get(job_id)
+        return place is not None and place.devices == devices
+
+    def _open(self, devices: tuple[int, ...], residents: tuple[int, ...]) -> bool:
+        """May anyone join? Not beyond the bound, nor on reserved, failed or draining devices."""
+        view = self._view
+        ledger = view.ledger
+        if len(residents) >= view.settings.max_sharers:
+            return False
+        if ledger.reserved and any(d in ledger.reserved for d in devices):
+            return False
+        if ledger.leaving and any(j in ledger.leaving for j in residents):
+            return False
+        node = ledger.layout.device_node
+        return all(ledger.usable[d] and not ledger.draining[node[d]] for d in devices) and all(
+            view.records[j].status == Status.RUNNING for j in residents
+        )
+
+    def _key(self, device: int, residents: tuple[int, ...], *, seat: bool) -> SlotKey | None:
+        records = self._view.records
+        jobs = [records[j].job for j in residents]
+        circle = circle_of(jobs[0])
+        if circle is None:
+            return None
+        if len(jobs) == 1:
+            members: tuple[Member, ...] = ((jobs[0].model, jobs[0].gpus if seat else 1),)
+        else:
+            members = tuple(sorted([(job.model, job.gpus if seat else 1) for job in jobs]))
+        return self._types[device], members, circle
+
+    def _number(self, key: SlotKey) -> int:
         slot = self._slot_of.get(key)
         if slot is None:
             slot = self._slot_of[key] = len(self.slots)
             self.slots.append(key)
-        group.slot = slot
-        free = ledger.free_memory
-        group.gib = free[first] // GIB if len(devices) == 1 else min(free[d] for d in devices) // GIB
-        self._flip(len(devices), slot, group.gib, first)
-        if self.changed is not None:
-            self.changed(len(devices), slot, group.gib)
+        return slot
 
-    def _open(self, group: Group) -> bool:
-        """May anyone join? Not beyond the bound, nor on reserved, failed or draining devices."""
-        ledger = self._view.ledger
-        if len(group.jobs) >= self._view.settings.max_sharers:
-            return False
-        if ledger.reserved and any(d in ledger.reserved for d in group.devices):
-            return False
-        if ledger.leaving and any(j in ledger.leaving for j in group.jobs):
-            return False
-        first = group.devices[0]
-        return ledger.usable[first] and not ledger.draining[ledger.layout.device_node[first]]
-
-    def _flip(self, gpus: int, slot: int, gib: int, first: int) -> None:
+    def _flip(self, gpus: int, slot: int, gib: int, bits: int) -> None:
         key = (gpus, slot)
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = _Bucket()
-        if bucket.flip(gib, first):
+        if bucket.flip(gib, bits):
             self.live[gpus] = self.live.get(gpus, 0) ^ (1 << slot)
 
-    def tightest(self, gpus: int, slot: int, gib: int) -> Group | None:
-        """The group of a slot with least free memory that suffices, lowest number first."""
-        for first in self._buckets[gpus, slot].firsts(gib):
-            return self._at[first]
-        return None
+    # -- questions -------------------------------------------------------------------
 
-    def roomy(self, gpus: int, slot: int, gib: int) -> Iterator[Group]:
-        """Groups of a slot with enough memory, tightest first."""
+    def tightest(self, gpus: int, slot: int, gib: int) -> tuple[int, ...] | None:
+        """Devices of a slot's place with least free memory that suffices, lowest number first."""
+        return next(self.roomy(gpus, slot, gib), None)
+
+    def roomy(self, gpus: int, slot: int, gib: int) -> Iterator[tuple[int, ...]]:
+        """Devices of a slot's places with enough memory, tightest first."""
         for first in self._buckets[gpus, slot].firsts(gib):
-            yield self._at[first]
+            yield (first,) if gpus == 1 else self._groups[gpus, first]
