@@ -61,7 +61,7 @@ class Reference:
         coming = sorted(jobs, key=lambda j: j.number)
         while True:
             ends = [self.true_end(j) for n in self.nodes for j in n.jobs]
-            times = ends + [coming[0].submit] if coming else ends
+            times = [*ends, *(j.submit for j in coming[:1])]
             if not times:
                 return
             self.now = min(times)

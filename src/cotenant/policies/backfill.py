@@ -108,16 +108,28 @@ class Backfill(Params):
         if lines.speeds.stale():
             lines.build()
             look.ends.build()
-        head = _first_allowed(view, lines) if view.books.limits else view.head()
-        if head is None:
-            return _all_limited(view)
+        if view.books.limits:
+            return self._allowed(view, look)
+        head = view.head()
+        return EMPTY if head is None else self._next(view, look, head)
+
+    def _allowed(self, view: View, look: _Look) -> Plan:
+        """Where tenants have ceilings: jobs that those hold back are passed over."""
+        heads = sorted((line.first() for line in look.lines.active), key=order)
+        refusals = [(record, view.limit_refusal(record)) for record in heads]
+        holds = [Hold(r.id, no.reason, no.facts) for r, no in refusals if no and r.hold != no.reason]
+        head = next((record for record, refusal in refusals if refusal is None), None)
+        plan = EMPTY if head is None else self._next(view, look, head)
+        return Plan((*holds, *plan.decisions), again=plan.again) if holds else plan
+
+    def _next(self, view: View, look: _Look, head: JobRecord) -> Plan:
         if look.head == head.id and look.version == look.ends.version and view.now < look.until_s:
-            return self._others(view, look, head, lines.news) if lines.news else EMPTY
+            return self._others(view, look, head, look.lines.news) if look.lines.news else EMPTY
         start = place_whole(view, head, _HEAD)
         if start is not None:
             return Plan((start,), again=True)
         look.kept = None
-        return self._others(view, look, head, lines.active)
+        return self._others(view, look, head, look.lines.active)
 
     def _others(self, view: View, look: _Look, head: JobRecord, lines: Iterable[Line]) -> Plan:
         start = _search(view, look, head, lines)
@@ -130,20 +142,6 @@ class Backfill(Params):
         if look.kept is not None and look.kept.start_s < UNKNOWN_S:
             facts = facts | {"reserved_from_s": look.kept.start_s}
         return Plan((Hold(head.id, reason, facts),))
-
-
-def _first_allowed(view: View, lines: Lines) -> JobRecord | None:
-    """The first job in order whose tenant's ceiling does not forbid it."""
-    heads = [line.first() for line in lines.active]
-    return min((r for r in heads if not over_limit(view, r)), key=order, default=None)
-
-
-def _all_limited(view: View) -> Plan:
-    head = view.head()
-    refusal = view.limit_refusal(head) if head is not None else None
-    if head is None or refusal is None or head.hold is not None:
-        return EMPTY
-    return Plan((Hold(head.id, refusal.reason, refusal.facts),))
 
 
 def _search(view: View, look: _Look, head: JobRecord, lines: Iterable[Line]) -> Start | None:

@@ -5,11 +5,14 @@ Card: ``docs/policies/fifo.md``.
 
 from __future__ import annotations
 
+import operator
+
 from cotenant.model.params import Params
-from cotenant.model.plan import EMPTY, Hold, Plan, Start, Why
+from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.fit import order, over_limit, place_whole
+from cotenant.policies.fit import order, place_whole
+from cotenant.policies.heads import EligibleHead, limit_holds
 from cotenant.policies.lines import RoomLines
 
 __all__ = ["Fifo"]
@@ -25,7 +28,8 @@ class Fifo(Params):
     ----------
     head_of_line : bool
         True: strict order, nobody overtakes the head; until it fits, nobody starts
-        (head-of-line blocking). False: the first job in order that fits starts, so small
+        (head-of-line blocking); only a job that its tenant's ceiling holds back is passed
+        over. False: the first job in order that fits starts, so small
         jobs pass a large one, perhaps for ever.
     """
 
@@ -38,25 +42,25 @@ class Fifo(Params):
 
     @staticmethod
     def _strict(view: View) -> Plan:
-        head = view.head()
-        if head is None:
-            return EMPTY
+        holds: tuple[Decision, ...] = ()
         if view.books.limits:
-            refusal = view.limit_refusal(head)
-            if refusal:
-                return Plan((Hold(head.id, refusal.reason, refusal.facts),))
+            heads = view.index(EligibleHead)
+            holds, head = limit_holds(view, heads), heads.head()
+        else:
+            head = view.head()
+        if head is None:
+            return Plan(holds) if holds else EMPTY
         if head.shape.gpus == 0:
             node = view.find_node(head)
             if node >= 0:
-                return Plan((Start(head.id, (), why=_WHY, node=node),), again=True)
+                return Plan((*holds, Start(head.id, (), why=_WHY, node=node)), again=True)
         else:
             devices = view.find(head)
             if devices is not None:
-                return Plan((Start(head.id, devices, why=_WHY),), again=True)
-        if head.hold is not None:
-            return EMPTY
-        reason, facts = view.why_not(head)
-        return Plan((Hold(head.id, reason, facts),))
+                return Plan((*holds, Start(head.id, devices, why=_WHY)), again=True)
+        if head.hold is None:
+            holds = (*holds, Hold(head.id, *view.why_not(head)))
+        return Plan(holds) if holds else EMPTY
 
     @staticmethod
     def _first_fit(view: View) -> Plan:
@@ -68,18 +72,14 @@ class Fifo(Params):
             record = line.first()
             if best is not None and order(record) > order(best):
                 continue
-            if line.tenant and over_limit(view, record):
-                continue
-            found = place_whole(view, record, _PASSES)
+            refusal = view.limit_refusal(record) if line.tenant else None
+            found = place_whole(view, record, _PASSES) if refusal is None else None
             if found is not None:
                 best, start = record, found
             elif record.hold is None:
-                blocked.append(Hold(record.id, *view.why_not(record)))
+                why = (refusal.reason, refusal.facts) if refusal else view.why_not(record)
+                blocked.append(Hold(record.id, *why))
         if start is not None:
             return Plan((start,), again=True)
         lines.looked()
-        return Plan(tuple(sorted(blocked, key=_id))) if blocked else EMPTY
-
-
-def _id(hold: Hold) -> int:
-    return hold.id
+        return Plan(tuple(sorted(blocked, key=operator.attrgetter("id")))) if blocked else EMPTY

@@ -21,8 +21,6 @@ _INF = float("inf")
 _ROOM = 64
 _EVERY = 8
 _REACH = 32
-_PRIORITY_SPAN = 1 << 80
-"""More than any two keys differ by."""
 
 
 class MinTree:
@@ -161,13 +159,10 @@ class Line:
         """Squeeze out the dead, or, for those who return, leave a dead slot after every few."""
         living = list(self.records())
         self._keys, self._records = [], []
-        if gaps:
-            self._keys.append(order(living[0]) - _PRIORITY_SPAN)
-            self._records.append(None)
-        for number, record in enumerate(living):
+        for number, record in enumerate(living, 1):
             self._keys.append(order(record))
             self._records.append(record)
-            if gaps and number % _EVERY == 0:
+            if gaps and (number % _EVERY == 0 or number == len(living)):
                 self._keys.append(order(record))
                 self._records.append(None)
         self._front = 0
@@ -310,6 +305,13 @@ class RoomLines(Lines):
     def __init__(self, view: View) -> None:
         self.freed = True
         super().__init__(view)
+
+    def dequeued(self, record: JobRecord) -> None:
+        """A job left the queue: its line may have a new head."""
+        super().dequeued(record)
+        line = self.line_of(record)
+        if line.count:
+            self.news[line] = None
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """A job left devices."""

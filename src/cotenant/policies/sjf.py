@@ -10,7 +10,7 @@ from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Hold, Plan, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.fit import UNKNOWN_S, order, over_limit, place_whole
+from cotenant.policies.fit import UNKNOWN_S, order, place_whole
 from cotenant.policies.lines import Line, RoomLines
 
 __all__ = ["Sjf"]
@@ -58,19 +58,21 @@ class Sjf(Params):
     def decide(self, view: View) -> Plan:
         """Start the shortest job that may."""
         lines = view.index(_Shortest, self.aging)
-        looked_at = lines.to_look_at() if self.skip_blocked or lines.freed or lines.news else ()
-        if not looked_at:
+        look_at = lines.to_look_at()
+        if not look_at:
             return EMPTY
-        first = [_shortest(line) for line in (looked_at if self.skip_blocked else lines.active)]
-        allowed = [entry for entry in first if not over_limit(view, entry[2])]
-        allowed.sort(key=_rank)
+        first = sorted(map(_shortest, look_at if self.skip_blocked else lines.active), key=_rank)
         blocked: list[Hold] = []
-        for _, _, record in allowed if self.skip_blocked else allowed[:1]:
-            start = place_whole(view, record, _WHY)
+        for _, _, record in first:
+            refusal = view.limit_refusal(record)
+            start = place_whole(view, record, _WHY) if refusal is None else None
             if start is not None:
-                return Plan((start,), again=True)
+                return Plan((*blocked, start), again=True)
             if record.hold is None:
-                blocked.append(Hold(record.id, *view.why_not(record)))
+                why = (refusal.reason, refusal.facts) if refusal else view.why_not(record)
+                blocked.append(Hold(record.id, *why))
+            if refusal is None and not self.skip_blocked:
+                break
         lines.looked()
         return Plan(tuple(blocked)) if blocked else EMPTY
 
