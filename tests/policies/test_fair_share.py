@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hyp
 from hypothesis import strategies as st
-from .sharing_jobs import check, settings
 
 from cotenant.errors import ConfigError
 from cotenant.model import events as ev
@@ -19,6 +18,8 @@ from cotenant.model.usage import Usage, ancestry
 from cotenant.policies.fair_share import FairShare
 from cotenant.policies.tenancy import fair_shares
 from cotenant.testing import Harness
+
+from .sharing_jobs import check, settings
 
 HOUR = 3600.0
 HALF_LIFE = 336 * HOUR

@@ -175,9 +175,7 @@ class State(Source):
         if job.id in self.records:
             raise IllegalEventError(f"job {job.id} is submitted at {event.t} but lives already")
         predicted = self._runtime.predict_s(job).mean if self._runtime else job.estimate_s
-        shape = self.shapes.of(job)
-        shape.seen += 1
-        record = JobRecord(job, shape, event.t, predicted)
+        record = JobRecord(job, self.shapes.count(job), event.t, predicted)
         self.records[job.id] = record
         self.counts["submitted"] += 1
         self.queue.push(record)

@@ -120,12 +120,26 @@ def _usable_types(job: Job, layout: Layout, settings: Settings) -> tuple[int, ..
 
 
 class ShapeTable:
-    """Shapes by demand, made on first sight."""
+    """Shapes by demand, made on first sight.
+
+    Attributes
+    ----------
+    jobs : int
+        Jobs submitted so far.
+    """
 
     def __init__(self, layout: Layout, settings: Settings) -> None:
         self._layout, self._settings = layout, settings
         self._plain: dict[int, Shape] = {}
         self._full: dict[tuple[Any, ...], Shape] = {}
+        self.jobs = 0
+
+    def count(self, job: Job) -> Shape:
+        """The shape of a job that was submitted just now."""
+        shape = self.of(job)
+        shape.seen += 1
+        self.jobs += 1
+        return shape
 
     def of(self, job: Job) -> Shape:
         """The shape of a job."""
