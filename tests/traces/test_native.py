@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import json
 import random
@@ -366,3 +367,60 @@ def test_a_million_rows_are_imported_in_bounded_memory(tmp_path: Path) -> None:
     assert ordered == "True"
     assert int(last) == path.stat().st_size
     assert int(peak_kib) < 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        ("submit_s", [dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2)], "Datetime"),
+        ("duration_s", [dt.timedelta(1), dt.timedelta(2)], "Duration"),
+        ("gpus", [[1], [2]], "List"),
+        ("gpus", [True, False], "Boolean"),
+        ("device_types", [{"a": 1}, {"a": 2}], "Struct"),
+        ("memory", [1, 2], "without a unit"),
+        ("model", [1.5, 2.5], "Float64"),
+        ("suspendable", [1, 0], "Int64"),
+    ],
+)
+def test_parquet_columns_of_another_type_are_refused(
+    tmp_path: Path, column: str, values: list[object], words: str
+) -> None:
+    data: dict[str, object] = {
+        "name": ["a", "b"],
+        "submit_s": [0.0, 1.0],
+        "duration_s": [1.0, 2.0],
+        column: values,
+    }
+    path = tmp_path / "w.parquet"
+    pl.DataFrame(data).write_parquet(path)
+    with pytest.raises(TraceError, match=rf"w\.parquet \[{column}\].*{words}"):
+        read_trace(path)
+
+
+def test_parquet_columns_of_a_kindred_type_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "w.parquet"
+    pl.DataFrame(
+        {
+            "job_id": [7, 8],
+            "submit_s": [0, 1],
+            "duration_s": pl.Series([1, 2], dtype=pl.Float32),
+            "gpus": pl.Series([1, 2], dtype=pl.UInt8),
+            "memory_mib": [1.5, 2.0],
+            "cpus": [0.5, 2.0],
+            "compute": [0.4, 1.0],
+            "tenant": pl.Series(["x", None], dtype=pl.Categorical),
+            "device_types": [None, ["A"]],
+        }
+    ).write_parquet(path)
+    assert read_trace(path, strict=True).frame.rows() == [
+        ("7", 0.0, 1.0, 1, 3 << 19, 400, "x", [], 500),
+        ("8", 1.0, 2.0, 2, 2 << 20, 1000, "", ["A"], 2000),
+    ]
+
+
+def test_milliseconds_by_mistake_are_remarked_upon(tmp_path: Path) -> None:
+    # Case C69 (e): arrivals as milliseconds of the epoch, running times in seconds.
+    start = 1_767_607_200_000
+    text = "name,submit_s,duration_s\n" + "".join(f"j{i},{start + i * 60_000},30\n" for i in range(10))
+    report = read_trace(_file(tmp_path, text)).report
+    assert [f.rows for f in report.flagged if "milliseconds?" in f.reason] == [10]

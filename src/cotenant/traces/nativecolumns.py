@@ -162,26 +162,46 @@ def _check_names(rows: Rows, cells: Sequence[str], found: dict[str, str], *, ign
 
 
 def _column(rows: Rows, column: str, cell: str) -> None:
-    kind, source = JOB_SCHEMA[column], rows.frame.schema[cell]
+    source = rows.frame.schema[cell]
+    if source.base_type() in (pl.Categorical, pl.Enum, pl.Null):
+        rows.add(**{cell: pl.col(cell).cast(pl.String)})
+        source = pl.String()
     if source == pl.String:
+        rows.add(**{cell: pl.col(cell).fill_null("")})
         _from_text(rows, column, cell)
     else:
-        made = pl.col(cell).cast(kind, strict=False)
-        if isinstance(kind, pl.List) != isinstance(source, pl.List):
-            raise TraceError(f"has type {source}, expected {kind}", path=rows.report.path, column=cell)
-        if source.is_float() and kind == pl.Int64:
-            made = pl.when(pl.col(cell) == pl.col(cell).floor()).then(made).otherwise(None)
-        scale = {"cpus": 1000, "compute": 1000}.get(cell, 1 << 20 if cell.endswith("_mib") else 1)
-        if column == "memory_bytes" and cell in {"memory", "gpu_memory"}:
-            raise TraceError(
-                "numbers without a unit; name the column memory_mib or memory_bytes",
-                path=rows.report.path,
-                column=cell,
-            )
-        bad = made.is_null() & pl.col(cell).is_not_null()
-        rows.drop(bad, f"{cell} is not of type {kind}", column=cell)
-        rows.add(**{column: (made * scale).cast(kind) if scale != 1 else made})
+        _from_values(rows, column, cell, source)
     _check_values(rows, column, cell)
+
+
+def _from_values(rows: Rows, column: str, cell: str, source: pl.DataType) -> None:
+    """Columns that come with a type of their own, as in Parquet."""
+    kind, value = JOB_SCHEMA[column], pl.col(cell)
+    inner = source.inner if isinstance(source, pl.List) else None
+    fits = (
+        (kind == pl.Boolean and source == pl.Boolean)
+        or (kind in (pl.Int64, pl.Float64) and source.is_numeric())
+        or (kind == pl.String and source.is_integer())
+        or (isinstance(kind, pl.List) and inner is not None and inner.is_numeric() == kind.inner.is_numeric())
+        or (isinstance(kind, pl.List) and inner == pl.Null)
+    )
+    if not fits or (inner is not None and (inner.is_nested() or inner.is_temporal() or inner == pl.Boolean)):
+        raise TraceError(f"has type {source}, expected {kind}", path=rows.report.path, column=cell)
+    if cell in {"memory", "gpu_memory", "host_memory", "state"}:
+        message = "numbers without a unit; end the column's name in _mib or _bytes"
+        raise TraceError(message, path=rows.report.path, column=cell)
+    if cell in {"cpus", "compute"}:
+        value = (value.cast(pl.Float64) * 1000).round()
+    elif cell.endswith("_mib"):
+        value = (value.cast(pl.Float64) * (1 << 20)).ceil()
+    made = value.cast(kind, strict=False)
+    if kind == pl.Int64 and not source.is_integer():
+        made = pl.when(value == value.floor()).then(made).otherwise(None)
+    rows.add(_made=made)
+    rows.drop(
+        pl.col("_made").is_null() & pl.col(cell).is_not_null(), f"{cell} is not of type {kind}", column=cell
+    )
+    rows.add(**{column: pl.col("_made")})
 
 
 def _from_text(rows: Rows, column: str, cell: str) -> None:
