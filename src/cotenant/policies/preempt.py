@@ -168,6 +168,9 @@ class _Search:
     ) -> None:
         self.view, self.ranking, self.victims = view, ranking, victims
         self.record, self.limit = record, limit
+        # Of a gang over several bays, the host is only checked as a whole.
+        whole = record.job.gpus and record.shape.single
+        self._needs_host = bool(whole and (record.job.cpu_milli or record.job.host_memory_bytes))
 
     def plan(self, kind: int) -> tuple[Decision, ...]:
         """Reserve, then stop; empty if no complete plan exists."""
@@ -193,7 +196,7 @@ class _Search:
             if not entry[:2] < limit:
                 break
             found = self._in_bay(entry[2], gpus)
-            if found is None or not found[1] or not _host_has(view, self.record, *found):
+            if found is None or not found[1]:
                 continue
             if entry[0] == self.record.priority:
                 return best or found
@@ -204,17 +207,31 @@ class _Search:
 
     def _in_bay(self, bay: int, gpus: int) -> tuple[tuple[int, ...], list[JobRecord]] | None:
         """Free devices of a bay first, then those of the fewest devices' worth of victims."""
-        ledger, layout, running = self.view.ledger, self.view.layout, self.view.running
+        ledger, layout = self.view.ledger, self.view.layout
         whole = ledger.whole[bay]
         mask = low_bits(whole, min(gpus, whole.bit_count())) if whole else 0
-        need = gpus - mask.bit_count()
-        devices = list(layout.devices(bay, mask)) if mask else []
-        picked = fewest(self._candidates(bay), need) if need else []
+        need, free = gpus - mask.bit_count(), layout.devices(bay, mask) if mask else ()
+        if not need:
+            return free, []
+        candidates = self._candidates(bay)
+        picked = fewest(candidates, need)
         if picked is None:
             return None
+        if self._needs_host:
+            # Who frees enough devices may not free enough of the host: try others, then all.
+            for choice in (picked, *([c] for c in sorted(candidates) if c[3] >= need), candidates):
+                found = self._emptied(bay, gpus, free, choice)
+                if _host_has(self.view, self.record, *found):
+                    return found
+            return None
+        return self._emptied(bay, gpus, free, picked)
+
+    def _emptied(
+        self, bay: int, gpus: int, free: tuple[int, ...], picked: list[_Candidate]
+    ) -> tuple[tuple[int, ...], list[JobRecord]]:
+        layout, running, devices = self.view.layout, self.view.running, list(free)
         for _, _, job_id, _ in picked:
-            place = ledger.held[job_id]
-            here = [d for d in place.devices if layout.device_bay[d] == bay]
+            here = [d for d in self.view.ledger.held[job_id].devices if layout.device_bay[d] == bay]
             devices += here[: gpus - len(devices)]
         return tuple(sorted(devices)), [running[c[2]] for c in picked]
 

@@ -114,16 +114,23 @@ class Waiting(Index):
             line.heap = [e for e in line.heap if live.get(e[1].id) is e[0]]
             heapq.heapify(line.heap)
         if line.blocked and (head is None or key < self.live[head.id]):
-            line.blocked = False
-            self.blocked.remove(line)
+            self._open(line)
         until = self._ranking.rank_until_s(self._view, record)
         if until < math.inf:
             heapq.heappush(self._timers, (until, record.id, key))
 
     def dequeued(self, record: JobRecord) -> None:
-        """A job leaves its line."""
-        if self.live.pop(record.id, None) is not None:
-            self._line_of.pop(record.id).count -= 1
+        """A job leaves its line; the next in a blocked line has its own reason to wait."""
+        if record.id in self.live:
+            line = self._line_of.pop(record.id)
+            if line.blocked and self.head(line) is record:
+                self._open(line)
+            del self.live[record.id]
+            line.count -= 1
+
+    def _open(self, line: Line) -> None:
+        line.blocked = False
+        self.blocked.remove(line)
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """Devices are left: something is gained, perhaps only by a claim."""
