@@ -60,7 +60,7 @@ _DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 _LARGEST = {"gpus": 1_000_000, "min_gpus": 1_000_000, "max_gpus": 1_000_000, "compute_milli": 1000}
 _SIGNED = {"priority", "submit_s", "leave_s", "deadline_s"}
-_TIME_BOUND = 1e12
+_TIME_BOUND = 1e15
 
 
 def column_names(cells: Sequence[str]) -> dict[str, str]:
