@@ -57,14 +57,15 @@ class Reference:
         self.queue: list[PlainJob] = []
         self.now = 0
 
-    def run(self, jobs: list[PlainJob]) -> None:
+    def run(self, jobs: list[PlainJob], instants: list[int]) -> None:
+        """Besides starts and ends, the scheduler is called at ``instants`` (jobs rejected on arrival)."""
         coming = sorted(jobs, key=lambda j: j.number)
         while True:
             ends = [self.true_end(j) for n in self.nodes for j in n.jobs]
             times = [*ends, *(j.submit for j in coming[:1])]
             if not times:
                 return
-            self.now = min(times)
+            self.now = min([*times, *(t for t in instants if t > self.now)])
             for node in self.nodes:
                 node.jobs = [j for j in node.jobs if self.true_end(j) > self.now]
             while coming and coming[0].submit <= self.now:
@@ -412,7 +413,7 @@ def planned(day: dict[str, Any]) -> dict[str, tuple[int, int]]:
             jobs.append((j["name"], plain))
     nodes = [PlainNode(k, s) for s, k in zip(day["sizes"], day["kinds"], strict=True)]
     limits = {"t": day["limit"]} if day["limit"] is not None else {}
-    Reference(nodes, SPEEDS, limits).run([job for _, job in jobs])
+    Reference(nodes, SPEEDS, limits).run([job for _, job in jobs], [j["at"] for j in day["jobs"]])
     return {name: (job.start, job.node) for name, job in jobs if job.start >= 0}
 
 
