@@ -350,6 +350,7 @@ def test_any_split_gives_what_one_piece_gives(log, block, cuts):
         atol=1e-6,
         equal_nan=True,
     )
+    assert parts.segments.equals(whole.segments)
     assert np.allclose(parts.devices.to_numpy(), whole.devices.to_numpy(), atol=1e-6, equal_nan=True)
 
 
@@ -425,6 +426,23 @@ def test_against_a_plain_replay(log):
     if run.summary["busy_share"] is not None:
         assert (run.timeline["busy_gpus"] * width).sum() == pytest.approx(total["busy"], abs=1e-4)
     assert run.summary["largest_placeable_gpus_min"] == min(lows)
+
+
+def test_the_picture_of_the_first_devices_ends_when_it_is_full(monkeypatch):
+    from cotenant.report import occupancy
+
+    monkeypatch.setattr(occupancy, "SEGMENT_LIMIT", 2)
+    log: list[ev.Event] = [
+        opened(Cluster.uniform(2)),
+        *(ev.Submitted(0.0, Job(i, f"j{i}", 0.0)) for i in range(6)),
+    ]
+    log.append(ev.Started(0.0, 5, 1, (1,)))
+    for i in range(5):
+        log += [ev.Started(10.0 * i, i, 1, (0,)), ev.Ended(10.0 * i + 10, i, 1, "done", 10.0)]
+    log.append(ev.Ended(60.0, 5, 1, "done", 60.0))
+    # The third stay ends at 30 s: there the picture ends, with the long job drawn to its edge.
+    rows = metrics(*log).segments.select("device", "id", "from_s", "to_s").rows()
+    assert rows == [(0, 0, 0, 10), (1, 5, 0, 30), (0, 1, 10, 20), (0, 2, 20, 30)]
 
 
 def test_fold_from_a_file_equals_the_online_fold(tmp_path: Path):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from cotenant.errors import LogError
 from cotenant.model.events import Event, Opened, Submitted
 from cotenant.report.bins import StepBins
+from cotenant.report.block import Block
 from cotenant.report.columns import Grouped, column
 from cotenant.report.jobtable import JobTable, Outcomes
 from cotenant.report.kinds import Kind
@@ -30,7 +31,7 @@ BLOCK = 16384
 
 Floats = npt.NDArray[Any]
 Ints = npt.NDArray[Any]
-Masks = dict[int, Ints]
+_Level = tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
 
 
 class MetricFold:
@@ -116,29 +117,29 @@ class MetricFold:
         self.start_s = next((e.t for e in self._buffer if isinstance(e, Submitted)), None)
         return self.start_s is not None
 
-    def _fold(self, block: list[Event]) -> None:
-        codes = np.frombuffer(bytes(map(Kind.OF.__getitem__, map(type, block))), np.uint8)
-        t: Floats = column(block, "t", np.float64)
+    def _fold(self, events: list[Event]) -> None:
+        block = Block(events)
+        t = block.t
         back = np.flatnonzero(np.diff(t, prepend=self.last_s) < 0)
         if back.size:
             at = int(back[0])
             raise LogError(
                 f"event {self.events + at + 1} of the log is at t={t[at]}, before the one above it"
             )
-        self.events += len(block)
+        self.events += block.size
         self.last_s = float(t[-1])
-        where = {int(code): np.flatnonzero(codes == code) for code in np.flatnonzero(np.bincount(codes))}
-        self._rare(block, where)
-        submits = where.get(Kind.SUBMITTED)
-        if submits is not None:
-            self.jobs.submit([block[i].job for i in submits.tolist()], t[submits])  # type: ignore[union-attr]
+        self._rare(block)
+        if block.has(Kind.SUBMITTED):
+            self.jobs.submit([e.job for e in block.of(Kind.SUBMITTED)], t[block.at(Kind.SUBMITTED)])
         if self.devices is None:
             start = self.start_s if self.start_s is not None else self.last_s
             self.devices = Occupancy(self._cluster(), start)
             self.reason_bins = StepBins(0, start)
             self._demand = (start, 0.0, 0.0)
-        moves, queue = self._fold_jobs(block, where, t)
-        self.devices.fold(block, codes, t, moves, queue)
+        self._check_ids(block.ids)
+        self._ledger(block, self.devices)
+        flags, active, queue = self._series(block)
+        self.devices.fold(block, flags, active, queue)
 
     def _cluster(self) -> Any:
         if self.opened is None:
@@ -147,53 +148,18 @@ class MetricFold:
             )
         return self.opened.cluster
 
-    def _rare(self, block: list[Any], where: Masks) -> None:
-        for i in where.get(Kind.OPENED, ()):
-            self.opened = block[i]
-        self.closed = self.closed or Kind.CLOSED in where
-        for i in where.get(Kind.REFUSED, ()):
-            self.refused[str(block[i].reason)] += 1
-        for i in where.get(Kind.STOPPING, ()):
-            gains, loses = block[i].beneficiary, block[i].id
+    def _rare(self, block: Block) -> None:
+        for event in block.of(Kind.OPENED):
+            self.opened = event
+        self.closed = self.closed or block.has(Kind.CLOSED)
+        for event in block.of(Kind.REFUSED):
+            self.refused[str(event.reason)] += 1
+        for event in block.of(Kind.STOPPING):
+            gains, loses = event.beneficiary, event.id
             if gains >= 0:
                 self.evictions += 1
                 self.cycles += (loses, gains) in self._edges
                 self._edges.add((gains, loses))
-
-    def _fold_jobs(
-        self, block: list[Any], where: Masks, t: Floats
-    ) -> tuple[tuple[Ints, npt.NDArray[np.bool_], Ints], tuple[Ints, Ints, Ints]]:
-        size = len(block)
-        ids = np.full(size, -1, dtype=np.int64)
-        rate, rate_set = np.zeros(size), np.zeros(size, dtype=bool)
-        width, width_set = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=bool)
-        reason, reason_set = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=bool)
-        for kind in _JOB_KINDS:
-            at = where.get(kind)
-            if at is None:
-                continue
-            events = [block[i] for i in at.tolist()]
-            ids[at] = column(events, "job.id" if kind == Kind.SUBMITTED else "id")
-            rate_set[at] = kind in _SETS_RATE
-            width_set[at] = kind in _SETS_WIDTH
-            reason_set[at] = kind in _SETS_REASON
-            if kind == Kind.RATED:
-                rate[at] = column(events, "rate", np.float64)
-            elif kind in (Kind.STARTED, Kind.MOVED, Kind.RESIZED):
-                rate[at] = 1.0  # an attempt that starts at any other speed says so
-                width[at] = column(events, "devices", via=len)
-            elif kind in (Kind.SUBMITTED, Kind.SUSPENDED):
-                reason[at] = 0
-            elif kind == Kind.HELD:
-                reason[at] = column(events, "reason", via=self.jobs.reasons.__getitem__)
-            elif kind == Kind.ENDED:
-                reason[at] = -column(events, "final")
-        self._check_ids(ids)
-        self._ledger(block, where, t, ids)
-        job = np.flatnonzero(ids >= 0)
-        values = (rate[job], rate_set[job], width[job], width_set[job], reason[job], reason_set[job])
-        flags, active, queue = self._series(job, ids[job], t, values, size)
-        return (flags, active, ids), queue
 
     def _check_ids(self, ids: Ints) -> None:
         unknown = ids[ids >= 0]
@@ -201,17 +167,37 @@ class MetricFold:
         if unknown.size:
             raise LogError(f"the log mentions job {unknown[0]}, which was never submitted in it")
 
-    def _series(
-        self, job: Ints, ids: Ints, t: Floats, values: tuple[Any, ...], size: int
-    ) -> tuple[Ints, npt.NDArray[np.bool_], tuple[Ints, Ints, Ints]]:
-        rate, rate_set, width, width_set, reason, reason_set = values
-        table, devices = self.jobs, self.devices
-        grouped = Grouped(ids)
+    def _levels(self, block: Block) -> tuple[_Level, _Level, _Level]:
+        """Speed, devices held (-1: not running) and reason to wait (-1: not waiting), where events set them."""
+        size = block.size
+        rate: _Level = (np.zeros(size), np.zeros(size, dtype=bool))
+        width: _Level = (np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=bool))
+        reason: _Level = (np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=bool))
+        for level, kinds in ((rate, _SETS_RATE), (width, _SETS_WIDTH), (reason, _SETS_REASON)):
+            for kind in kinds:
+                level[1][block.at(kind)] = True
+        rate[0][block.at(Kind.STARTED)] = 1.0  # an attempt that starts at any other speed says so
+        rate[0][block.at(Kind.RATED)] = column(block.of(Kind.RATED), "rate", np.float64)
+        for kind in (Kind.STARTED, Kind.MOVED, Kind.RESIZED):
+            width[0][block.at(kind)] = column(block.of(kind), "devices", via=len)
+        for kind in (Kind.SUBMITTED, Kind.SUSPENDED):
+            reason[0][block.at(kind)] = 0
+        reason[0][block.at(Kind.HELD)] = column(
+            block.of(Kind.HELD), "reason", via=self.jobs.reasons.__getitem__
+        )
+        reason[0][block.at(Kind.ENDED)] = -column(block.of(Kind.ENDED), "final")
+        return rate, width, reason
+
+    def _series(self, block: Block) -> tuple[Ints, npt.NDArray[np.bool_], tuple[Ints, Ints, Ints]]:
+        table, devices, size, t = self.jobs, self.devices, block.size, block.t
+        job = np.flatnonzero(block.ids >= 0)
+        rate, width, reason = self._levels(block)
+        grouped = Grouped(block.ids[job])
         at, who = job[grouped.order], grouped.ids
         when = t[at]
-        rate_was, rate_is = grouped.fill(rate, rate_set, table.rate)
-        width_was, width_is = grouped.fill(width, width_set, table.width)
-        reason_was, reason_is = grouped.fill(reason, reason_set, table.reason)
+        rate_was, rate_is = grouped.fill(rate[0][job], rate[1][job], table.rate)
+        width_was, width_is = grouped.fill(width[0][job], width[1][job], table.width)
+        reason_was, reason_is = grouped.fill(reason[0][job], reason[1][job], table.reason)
         flags, active = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=bool)
         active[at] = rate_is > 0
         flags[at] = (rate_is > 0).astype(np.int64) - (rate_was > 0)
@@ -241,34 +227,32 @@ class MetricFold:
         hit = hit[np.argsort(at[hit], kind="stable")]
         return flags, active, (at[hit], gpus[hit], queue_jump[hit])
 
-    def _ledger(self, block: list[Any], where: Masks, t: Floats, ids: Ints) -> None:
-        table, none = self.jobs, np.zeros(0, dtype=np.int64)
-        started = where.get(Kind.STARTED, none)
-        if started.size and self.devices is not None:
-            events = [block[i] for i in started.tolist()]
-            nodes = self.devices.spans([e.devices for e in events])
+    def _ledger(self, block: Block, devices: Occupancy) -> None:
+        table, ids, t = self.jobs, block.ids, block.t
+        started, suspended, ended = block.at(Kind.STARTED), block.at(Kind.SUSPENDED), block.at(Kind.ENDED)
+        if started.size:
+            events = block.of(Kind.STARTED)
+            nodes = devices.spans([e.devices for e in events])
             table.start(ids[started], t[started], column(events, "attempt"), nodes)
-        suspended, ended = where.get(Kind.SUSPENDED, none), where.get(Kind.ENDED, none)
-        leaves = np.sort(np.concatenate([suspended, ended]))
-        if leaves.size:
-            events = [block[i] for i in leaves.tolist()]
-            is_end = np.isin(leaves, ended) if suspended.size else np.ones(leaves.size, dtype=bool)
-            table.leave(ids[leaves], column(events, "work_s", np.float64), is_end)
-        finals = none
+        if suspended.size or ended.size:
+            events = block.of(Kind.SUSPENDED) + block.of(Kind.ENDED)
+            leaves = np.concatenate([suspended, ended])
+            order = np.argsort(leaves, kind="stable")
+            work = column(events, "work_s", np.float64)[order]
+            table.leave(ids[leaves[order]], work, order >= suspended.size)
+        finals = ended
         if ended.size:
-            events = [block[i] for i in ended.tolist()]
+            events = block.of(Kind.ENDED)
             outcome = column(events, "outcome", via=Outcomes.OF.__getitem__)
             final = column(events, "final", np.bool_)
             finals = ended[final]
             table.end(ids[ended], t[ended], outcome, final, column(events, "lost_s", np.float64))
-        rejected = where.get(Kind.REJECTED, none)
+        rejected = block.at(Kind.REJECTED)
         if rejected.size:
-            events = [block[i] for i in rejected.tolist()]
-            outcome = column(events, "reason", via=Outcomes.of_rejection)
+            outcome = column(block.of(Kind.REJECTED), "reason", via=Outcomes.of_rejection)
             table.end(ids[rejected], t[rejected], outcome, np.ones(rejected.size, dtype=bool), None)
-        np.add.at(table.moves, ids[where.get(Kind.MOVED, none)], 1)
-        submits = where.get(Kind.SUBMITTED, none)
-        self._contention(submits, np.sort(np.concatenate([finals, rejected])), ids, t)
+        np.add.at(table.moves, ids[block.at(Kind.MOVED)], 1)
+        self._contention(block.at(Kind.SUBMITTED), np.sort(np.concatenate([finals, rejected])), ids, t)
 
     def _contention(self, submits: Ints, finals: Ints, ids: Ints, t: Floats) -> None:
         """Integral of the GPUs wanted by all live jobs, noted at each job's arrival and end."""
@@ -288,19 +272,6 @@ class MetricFold:
         self.jobs.demand[who[~arrives]] += total[~arrives]
 
 
-_JOB_KINDS = (
-    Kind.SUBMITTED,
-    Kind.REJECTED,
-    Kind.STARTED,
-    Kind.RATED,
-    Kind.STOPPING,
-    Kind.SUSPENDED,
-    Kind.ENDED,
-    Kind.MOVED,
-    Kind.RELEASED,
-    Kind.RESIZED,
-    Kind.HELD,
-)
 _SETS_RATE = (Kind.STARTED, Kind.RATED, Kind.STOPPING, Kind.SUSPENDED, Kind.ENDED)
 _SETS_WIDTH = (Kind.STARTED, Kind.MOVED, Kind.RESIZED, Kind.SUSPENDED, Kind.ENDED)
 _SETS_REASON = (Kind.SUBMITTED, Kind.REJECTED, Kind.STARTED, Kind.SUSPENDED, Kind.ENDED, Kind.HELD)

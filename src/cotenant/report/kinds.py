@@ -62,6 +62,11 @@ class Kind:
         ev.Closed: CLOSED,
     }
 
+    OF_JOBS = frozenset(
+        (SUBMITTED, REJECTED, STARTED, RATED, STOPPING, SUSPENDED, ENDED, MOVED, RELEASED, RESIZED, HELD)
+    )
+    """Kinds whose ``id`` the fold follows."""
+
     AVAILABILITY: dict[int, tuple[str, bool]] = {
         NODE_DOWN: ("node", True),
         NODE_UP: ("node", False),
@@ -76,3 +81,6 @@ class Kind:
     """Kinds that change who holds which device."""
     PLACES[[REJECTED, STARTED, SUSPENDED, ENDED, MOVED, RELEASED, RESIZED, RESERVED]] = True
     PLACES[list(AVAILABILITY)] = True
+    TURNS = np.zeros(22, dtype=bool)
+    """Kinds at which a placed job may begin or stop to progress where it is."""
+    TURNS[[RATED, STOPPING]] = True

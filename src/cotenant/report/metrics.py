@@ -328,7 +328,7 @@ def _device_frame(fold: MetricFold, end_s: float) -> pl.DataFrame:
 
 
 def _segment_frame(fold: MetricFold, jobs: pl.DataFrame, end_s: float) -> pl.DataFrame:
-    found = fold.devices.all_segments(end_s) if fold.devices is not None else []
+    found = fold.devices.segments(end_s) if fold.devices is not None else []
     schema = {"device": pl.Int64, "id": pl.Int64, "from_s": pl.Float64, "to_s": pl.Float64}
     frame = pl.DataFrame(found, schema=schema, orient="row")
     return frame.join(jobs.select("id", "name", "gpus", "model"), on="id", how="left", maintain_order="left")

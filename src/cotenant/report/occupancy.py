@@ -8,7 +8,7 @@ placed) is computed for the whole block at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from cotenant.model.cluster import Cluster
 from cotenant.report.bins import StepBins
+from cotenant.report.block import Block
 from cotenant.report.columns import running_totals
 from cotenant.report.holes import Holes
 from cotenant.report.kinds import Kind
@@ -72,6 +73,9 @@ _EFFECT_OF[Kind.STARTED] = (_ENTER, _ENTER, _ENTER_ACTIVE)
 _EFFECT_OF[[Kind.ENDED, Kind.SUSPENDED]] = (_LEAVE_ACTIVE, _LEAVE, _LEAVE)
 _EFFECT_OF[[Kind.RATED, Kind.STOPPING]] = (_SLEEP, _NOTHING, _WAKE)
 
+_IN_ORDER = (Kind.MOVED, Kind.RELEASED, Kind.RESIZED, Kind.RESERVED, *Kind.AVAILABILITY)
+"""Kinds that need the walk; a rejection only matters to reservations."""
+
 
 class _Rows:
     """Rows that events of the rarer kinds add: position in the block, devices, effect."""
@@ -121,7 +125,8 @@ class Occupancy:
         self._held: dict[int, tuple[int, ...]] = {}
         self._reserved: dict[int, tuple[int, ...]] = {}
         self._down: set[tuple[str, int]] = set()
-        self.segments: list[tuple[int, int, float, float]] = []
+        self._segments: list[tuple[int, int, float, float]] = []
+        self._segments_end_s: float | None = None
         self._open: dict[tuple[int, int], float] = {}
 
     @property
@@ -130,45 +135,64 @@ class Occupancy:
         return int(self.node_of.size)
 
     def fold(
-        self,
-        block: Sequence[Any],
-        codes: npt.NDArray[np.uint8],
-        t: Floats,
-        moves: tuple[Ints, npt.NDArray[np.bool_], Ints],
-        queue: tuple[Ints, Ints, Ints],
+        self, block: Block, flags: Ints, active: npt.NDArray[np.bool_], queue: tuple[Ints, Ints, Ints]
     ) -> None:
         """Fold one block.
 
         Parameters
         ----------
-        block : sequence of Event
-        codes : (n,) array of Kind
-        t : (n,) array
-            Times.
-        moves : three (n,) arrays
-            +1 where a job begins to progress and -1 where it stops to; whether it progresses
-            after the event; its id.
+        block : Block
+        flags : (n,) array
+            +1 where a job begins to progress and -1 where it stops to.
+        active : (n,) array
+            Whether the job of an event progresses after it.
         queue : three arrays
             Position, gang size and +1 or -1 of each change of the queue, in order.
         """
-        flags, active, ids = moves
+        places, devices, effect = self._quick(block, flags) or self._slow(block, flags, active)
+        lengths = np.fromiter(map(len, devices), np.int64, len(devices))
+        flat = np.fromiter(chain.from_iterable(devices), np.int64, int(lengths.sum()))
+        at, effect = np.repeat(places, lengths), np.repeat(effect, lengths)
+        order = np.argsort(flat * block.size + at, kind="stable")
+        flat, at, effect = flat[order], at[order], effect[order]
+        self._keep_segments(flat, at, effect, block)
+        self._apply(flat, at, effect, block.t, queue)
+
+    def _quick(self, block: Block, flags: Ints) -> tuple[Ints, list[Sequence[int]], Ints] | None:
+        """Rows kind by kind, without a walk; None where the order of events of one job matters."""
+        held, ids = self._held, block.ids
+        started = block.at(Kind.STARTED)
+        newcomers = ids[started].tolist()
+        if (
+            self._reserved
+            or block.has(*_IN_ORDER)
+            or not held.keys().isdisjoint(newcomers)
+            or len(set(newcomers)) < len(newcomers)
+        ):
+            return None
+        devices: list[Sequence[int]] = [e.devices for e in block.of(Kind.STARTED)]
+        held.update(zip(newcomers, devices, strict=True))  # type: ignore[arg-type]
+        turns = np.flatnonzero((flags != 0) & Kind.TURNS[block.codes])
+        devices += map(held.get, ids[turns].tolist(), repeat(()))
+        leaves = np.concatenate([block.at(Kind.ENDED), block.at(Kind.SUSPENDED)])
+        devices += map(held.pop, ids[leaves].tolist(), repeat(()))
+        places = np.concatenate([started, turns, leaves])
+        return places, devices, _EFFECT_OF[block.codes[places], flags[places] + 1]
+
+    def _slow(
+        self, block: Block, flags: Ints, active: npt.NDArray[np.bool_]
+    ) -> tuple[Ints, list[Sequence[int]], Ints]:
+        """Rows by walking the events in order."""
+        codes = block.codes
         places = np.flatnonzero(Kind.PLACES[codes] | (flags != 0))
-        kinds = codes[places]
-        rows = _Rows()
-        devices = self._walk([block[i] for i in places.tolist()], kinds, places, rows, active)
+        kinds, rows = codes[places], _Rows()
+        devices = self._walk(block.pick(places), kinds, places, rows, active)
         effect = _EFFECT_OF[kinds, flags[places] + 1]
         if rows.at:
             places = np.concatenate([places, np.array(rows.at, dtype=np.int64)])
             effect = np.concatenate([effect, np.array(rows.effect, dtype=np.int64)])
             devices += rows.devices
-        lengths = np.fromiter(map(len, devices), np.int64, len(devices))
-        flat = np.fromiter(chain.from_iterable(devices), np.int64, int(lengths.sum()))
-        at, effect = np.repeat(places, lengths), np.repeat(effect, lengths)
-        if rows.at:
-            order = np.argsort(at, kind="stable")
-            flat, at, effect = flat[order], at[order], effect[order]
-        self._keep_segments(flat, at, effect, ids, t)
-        self._apply(flat, at, effect, t, queue)
+        return places, devices, effect
 
     def _walk(
         self,
@@ -237,24 +261,20 @@ class Occupancy:
     def spans(self, devices: Sequence[Sequence[int]]) -> Ints:
         """Number of nodes under each placement (devices ascending)."""
         lengths = np.fromiter(map(len, devices), np.int64, len(devices))
-        flat = np.fromiter(chain.from_iterable(devices), np.int64, int(lengths.sum()))
-        owner = np.repeat(np.arange(lengths.size), lengths)
-        node = self.node_of[flat]
-        fresh = np.ones(flat.size, dtype=bool)
-        fresh[1:] = (owner[1:] != owner[:-1]) | (node[1:] != node[:-1])
-        return np.bincount(owner[fresh], minlength=lengths.size)
+        out = np.minimum(lengths, 1)
+        for i in np.flatnonzero(lengths > 1).tolist():
+            node = self.node_of[list(devices[i])]
+            out[i] += int((node[1:] != node[:-1]).sum())
+        return out
 
-    def _apply(self, flat: Ints, at: Ints, effect: Ints, t: Floats, queue: tuple[Ints, Ints, Ints]) -> None:
-        order = np.argsort(flat, kind="stable")
-        device = flat[order]
-        before, after = self._totals(device, _EFFECT[:, effect[order]])
-        at_sorted = at[order]
-        self._count(device, t[at_sorted], before, after)
+    def _apply(self, device: Ints, at: Ints, effect: Ints, t: Floats, queue: tuple[Ints, Ints, Ints]) -> None:
+        before, after = self._totals(device, _EFFECT[:, effect])
+        self._count(device, t[at], before, after)
         change = _free(after).astype(np.int64) - _free(before)
         moved = np.flatnonzero(change)
-        back = moved[np.argsort(order[moved], kind="stable")]
-        self.bins.add(Channel.FREE, t[at_sorted[back]], change[back])
-        self.holes.apply((at_sorted[back], self.node_of[device[back]], change[back]), queue, t)
+        back = moved[np.argsort(at[moved], kind="stable")]
+        self.bins.add(Channel.FREE, t[at[back]], change[back])
+        self.holes.apply((at[back], self.node_of[device[back]], change[back]), queue, t)
 
     def _totals(self, device: Ints, effect: Ints) -> tuple[Ints, Ints]:
         before, after = np.zeros_like(effect), np.zeros_like(effect)
@@ -290,24 +310,31 @@ class Occupancy:
         hit = np.flatnonzero(residents)
         self.heat.add(self.heat_row[device[hit]], t[hit], residents[hit])
 
-    def _keep_segments(self, flat: Ints, at: Ints, effect: Ints, ids: Ints, t: Floats) -> None:
-        if len(self.segments) >= SEGMENT_LIMIT:
+    def _keep_segments(self, flat: Ints, at: Ints, effect: Ints, block: Block) -> None:
+        if self._segments_end_s is not None:
             return
-        for i in np.flatnonzero(flat < SEGMENT_DEVICES).tolist():
-            key = (int(flat[i]), int(ids[at[i]]))
+        for i in range(int(np.searchsorted(flat, SEGMENT_DEVICES))):
+            key = (int(flat[i]), int(block.ids[at[i]]))
             if effect[i] in (_ENTER, _ENTER_ACTIVE):
-                self._open[key] = float(t[at[i]])
+                self._open[key] = float(block.t[at[i]])
             elif effect[i] in (_LEAVE, _LEAVE_ACTIVE) and key in self._open:
-                self.segments.append((*key, self._open.pop(key), float(t[at[i]])))
+                self._segments.append((*key, self._open.pop(key), float(block.t[at[i]])))
+        if len(self._segments) > SEGMENT_LIMIT:
+            # Enough: the picture ends here, and those who are still there are drawn to its edge.
+            self._segments_end_s = sorted(s[3] for s in self._segments)[SEGMENT_LIMIT]
 
     def seconds(self, end_s: float) -> tuple[Floats, Floats]:
         """Seconds each device was allocated and busy until ``end_s``."""
         return self.allocated_s + (self._now[0] > 0) * end_s, self.busy_s + (self._now[1] > 0) * end_s
 
-    def all_segments(self, end_s: float) -> list[tuple[int, int, float, float]]:
-        """(device, job, from, to) on the first devices, those still open closed at ``end_s``."""
-        still = [(d, j, start, end_s) for (d, j), start in self._open.items()]
-        return sorted(self.segments + still)[:SEGMENT_LIMIT]
+    def segments(self, end_s: float) -> list[tuple[int, int, float, float]]:
+        """(device, job, from, to) on the first devices, up to ``end_s`` or until there are enough."""
+        edge = end_s if self._segments_end_s is None else self._segments_end_s
+        still = [(d, j, start, edge) for (d, j), start in self._open.items()]
+        shown = [
+            (d, j, a, min(b, edge)) for d, j, a, b in self._segments + still if a < edge or a == b == edge
+        ]
+        return sorted(shown, key=lambda s: (s[2], s[0], s[1]))
 
 
 def _free(state: Ints) -> npt.NDArray[np.bool_]:
