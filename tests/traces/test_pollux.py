@@ -35,7 +35,7 @@ def test_an_assumed_time_belongs_to_seed_and_name(tmp_path: Path) -> None:
     path = _file(tmp_path)
     work = read_trace(path)
     duration = work.frame["duration_s"][0]
-    # Five sigma of exp(N(0, 0.5)) around an hour of GPU time on six devices.
+    # Five sigma of exp(N(0, 0.5)) around the typical GPU time, on six devices.
     assert TYPICAL_GPU_S["cifar10"] / 6 / 12.2 < duration < TYPICAL_GPU_S["cifar10"] / 6 * 12.2
     assert read_trace(path).frame["duration_s"][0] == duration
     assert read_trace(path, seed=1).frame["duration_s"][0] != duration

@@ -28,7 +28,7 @@ __all__ = ["TYPICAL_GPU_S", "PolluxReader"]
 _NEEDED = ("name", "time", "application", "num_replicas", "batch_size")
 
 TYPICAL_GPU_S = {
-    "cifar10": 1.0 * 3600,
+    "cifar10": 0.75 * 3600,
     "ncf": 0.5 * 3600,
     "deepspeech2": 5.0 * 3600,
     "bert": 5.0 * 3600,
