@@ -387,7 +387,7 @@ def test_policies_and_formats_are_listed(inside: Run) -> None:
 
 
 def test_the_demo_writes_a_report(inside: Run, tmp_path: Path) -> None:
-    done = inside("demo", "-o", "d", "--jobs", "60", "--workers", "1", "--json")
+    done = inside("demo", "-o", "d", "--jobs", "60", "--seeds", "1", "--workers", "1", "--json")
     assert done.returncode == 0, done.stderr
     policies = json.loads(done.stdout)["policies"]
     assert [p["policy"] for p in policies] == ["fifo", "backfill", "srtf", "las", "colocate"]

@@ -245,6 +245,7 @@ def demo(
     output: Out = Path("demo"),
     *,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many jobs to generate.")] = 1000,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 3,
     workers: Workers = None,
     force: Force = False,
     as_json: Json = False,
@@ -260,7 +261,14 @@ def demo(
     (output / "inputs").mkdir()
     trace = output / "inputs" / "jobs.csv"
     write_workload(generate("bursty", jobs=jobs, seed=1), trace)
-    config = RunConfig(trace=str(trace), policies=(DEMO_POLICIES,), gpus=40, gpus_per_node=8, gpu_type="V100")
+    config = RunConfig(
+        trace=str(trace),
+        policies=(DEMO_POLICIES,),
+        gpus=40,
+        gpus_per_node=8,
+        gpu_type="V100",
+        seeds=seeds,
+    )
     batch = _run(config, output, workers=workers, force=force, quiet=quiet, claimed=True)
     _show(batch, as_json=as_json, quiet=True)
     _leave(batch)
