@@ -26,7 +26,7 @@ from cotenant.report.occupancy import Channel, Occupancy
 
 __all__ = ["MetricFold"]
 
-BLOCK = 16384
+BLOCK = 65536
 """Events folded at once."""
 
 Floats = npt.NDArray[Any]
