@@ -138,6 +138,8 @@ def test_80_gb_is_not_80_gib(tmp_path: Path) -> None:
         size("memory = 81559")
     with pytest.raises(ConfigError, match="say the same thing"):
         size('memory = "1GiB"\nmemory_mib = 1024')
+    with pytest.raises(ConfigError, match="exbibyte"):
+        size('memory = "1e30GiB"')
     with pytest.raises(ConfigError, match="negative"):
         size("memory_mib = -1")
 

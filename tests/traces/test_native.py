@@ -236,6 +236,13 @@ def test_a_bad_row_is_counted_and_under_strict_refused_with_its_line(
         read_trace(path, strict=True)
 
 
+def test_decimal_numbers_are_read_as_documented(tmp_path: Path) -> None:
+    text = "name,submit_s,duration_s,gpus\na,1e3,+5,012\nb,1_000,5,1\nc,0x10,5,1\nd,nan,5,1\n"
+    work = read_trace(_file(tmp_path, text))
+    assert work.frame.rows() == [("a", 1000.0, 5.0, 12)]
+    assert [f.rows for f in work.report.dropped] == [3]
+
+
 def test_unknown_times_are_set_aside(tmp_path: Path) -> None:
     report = read_trace(_file(tmp_path, "name,submit_s,duration_s\na,0,\nb,,1\nc,0,0\n")).report
     assert [(f.reason, f.rows) for f in report.not_simulated] == [

@@ -33,6 +33,7 @@ __all__ = [
 
 MAX_NODES = 1_000_000
 MAX_DEVICES = 10_000_000
+_MAX_BYTES = 1 << 60
 
 
 class _Type(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -200,7 +201,10 @@ def _memory(document: Document, entry: _Type | _Node, at: tuple[str | int, ...])
     try:
         if value is not None and not isinstance(value, str) and value < 0:
             raise QuantityError(f"size {value} is negative")
-        return value if unit == "B" else parse_bytes(value, unit=unit)
+        size: int = value if unit == "B" else parse_bytes(value, unit=unit)
+        if size > _MAX_BYTES:
+            raise QuantityError(f"size {value!r:.40} is above an exbibyte")
+        return size
     except QuantityError as error:
         raise document.error(str(error), (given[0],), within=at) from None
 
