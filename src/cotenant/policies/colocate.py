@@ -46,7 +46,7 @@ class Colocate(Params):
     def __init__(
         self,
         *,
-        min_speed: float = 0.3,
+        min_speed: float = 0.2,
         min_gain: float = 0.1,
         guest_s: float = 3600.0,
         patience_s: float = 0.0,

@@ -181,7 +181,7 @@ class GroupIndex(Index):
         size, first = len(devices), devices[0]
         if old is not None:
             self._flip(size, old[0], old[1], 1 << first)
-        gang = any(j for j in ledger.residents[first] if self._holds(j, devices))
+        gang = any(self._holds(j, devices) for j in ledger.residents[first])
         for device in devices:
             if gang:
                 self._gang_on[device] = devices
