@@ -153,16 +153,15 @@ def _search(view: View, look: _Look, head: JobRecord, lines: Iterable[Line]) -> 
     for line in lines:
         if line.gpus > widest and not (widest and line.shape.spans):
             continue
-        record: JobRecord | None = line.first()
-        if best is not None and record is not None and order(record) > order(best):
-            continue
-        if line.tenant and record is not None and over_limit(view, record):
+        first = line.first()
+        if (best is not None and order(first) > order(best)) or (line.tenant and over_limit(view, first)):
             continue
         kept = look.reserve(view, head)
         place = _place(view, line.shape, kept)
         if place is None:
             continue
-        if place[2] is _IN_TIME or _takes_ceiling(view, line, head):
+        record: JobRecord | None = first
+        if place[2] is _IN_TIME or (line.tenant and _takes_ceiling(view, line, head)):
             place = (place[0], place[1], _IN_TIME)
             kind = view.layout.device_type[place[0][0]] if place[0] else -1
             ahead_s = kept.start_s - view.now if kept.start_s < UNKNOWN_S else -1.0
@@ -174,7 +173,7 @@ def _search(view: View, look: _Look, head: JobRecord, lines: Iterable[Line]) -> 
 
 def _takes_ceiling(view: View, line: Line, head: JobRecord) -> bool:
     """Whether a job of this line could, by the ceiling of their common tenant, delay the head."""
-    if not line.tenant or line.tenant != head.job.tenant:
+    if line.tenant != head.job.tenant:
         return False
     books = view.books
     return books.used.get(line.tenant, 0) + line.gpus + head.job.gpus > books.limits[line.tenant]
@@ -214,21 +213,15 @@ def _keep(view: View, ends: Ends, head: JobRecord) -> _Kept:
         places = ends.places(shape, kind)
         place, start_s = places.earliest(view.now)
         if start_s < kept.start_s:
-            kept.start_s, found = start_s, places.at(place)
+            kept.start_s, found = start_s, (places, place)
     if found is None:
         return kept
-    layout, (bay, node) = view.layout, found
+    places, place = found
+    bay, node = places.at(place)
+    kept.extra, kept.until_s = places.keep(place, kept.start_s)
+    kept.bays = (bay,) if bay >= 0 else ()
     if host:
-        kept.node, kept.all_bays = node, layout.node_bays[node]
-        kept.until_s = min(map(ends.job_s, ends.jobs_on(node)), default=_INF)
-    if bay >= 0:
-        kept.bays = (bay,)
-        first = layout.bay_first[bay]
-        free_s = sorted(ends.device_s[first : first + layout.bay_size[bay]])
-        if kept.start_s < UNKNOWN_S:
-            kept.extra = bisect_right(free_s, kept.start_s) - shape.gpus
-        if not host:
-            kept.until_s = free_s[bisect_right(free_s, 0.0)]
+        kept.node, kept.all_bays = node, view.layout.node_bays[node]
     return kept
 
 

@@ -51,6 +51,7 @@ class Ends(Index):
         self._log_start = 0
         self._log_limit = 4 * view.layout.node_count + 64
         self._trackers: dict[tuple[object, ...], PlaceEnds | KindEnds] = {}
+        self._draining = any(view.ledger.draining)
         for record in view.running.values():
             self._job_s[record.id] = self._predict(record)
             if record.place is not None and record.place.node >= 0:
@@ -77,8 +78,10 @@ class Ends(Index):
             self._job_s.pop(record.id, None)
         if place.node >= 0:
             del self._cpu_only[place.node][record.id]
+        ledger, ends = self._view.ledger, self.device_s
         for device in place.devices:
-            self.device_s[device] = self._device(device)
+            plain = not ledger.residents[device] and not ledger.reserved and ledger.usable[device]
+            ends[device] = 0.0 if plain and not self._draining else self._device(device)
         self._touch(place)
 
     def rated(self, record: JobRecord) -> None:
@@ -94,14 +97,19 @@ class Ends(Index):
         for device in devices:
             self.device_s[device] = self._device(device)
             self._log.append(self._view.layout.device_node[device])
+        self._draining = any(self._view.ledger.draining)
         self._changed()
 
     def _touch(self, place: Placement) -> None:
         layout = self._view.layout
         if place.node >= 0:
             self._log.append(place.node)
-        for bay, _ in layout.blocks(place.devices) or ():
-            self._log.append(layout.bay_node[bay])
+        last = -1
+        for device in place.devices:
+            node = layout.device_node[device]
+            if node != last:
+                self._log.append(node)
+                last = node
         self._changed()
 
     def _changed(self) -> None:
@@ -198,8 +206,8 @@ class PlaceEnds:
             [layout.bay_node[b] for b in self.bays] if shape.gpus else list(range(layout.node_count))
         )
         self._where: dict[int, int] = {n: i for i, n in enumerate(self._nodes)}
-        host = bool(shape.cpu_milli or shape.host_bytes) or not shape.gpus
-        self._room_s: Callable[[int], float] = self._with_host if host else self._devices_only
+        self._host = bool(shape.cpu_milli or shape.host_bytes) or not shape.gpus
+        self._room_s: Callable[[int], float] = self._with_host if self._host else self._devices_only
         self._mark = -1
         self.tree = MinTree(())
 
@@ -221,20 +229,39 @@ class PlaceEnds:
             tree = self.tree
             least = tree.least
             place = tree.first(least)
-            if least == _INF or not self._ends.refresh(self._nodes[place], now):
+            if least == _INF or self._next_end_s(place) > now:
                 return place, least
+            self._ends.refresh(self._nodes[place], now)
             self.update()
+
+    def _next_end_s(self, place: int) -> float:
+        """The first predicted end of what the answer for a place rests on."""
+        if self._host:
+            return min(map(self._ends.job_s, self._ends.jobs_on(self._nodes[place])), default=_INF)
+        free_s = self.free_s(place)
+        busy = bisect_right(free_s, 0.0)
+        return free_s[busy] if busy < len(free_s) else _INF
+
+    def free_s(self, place: int) -> list[float]:
+        """When the devices of a bay become free, ascending."""
+        layout, bay = self._view.layout, self.bays[place]
+        first = layout.bay_first[bay]
+        return sorted(self._ends.device_s[first : first + layout.bay_size[bay]])
+
+    def keep(self, place: int, start_s: float) -> tuple[int, float]:
+        """Devices to spare at ``start_s`` (of a bay), and until when this is known."""
+        spare = 0
+        if self.bays and start_s < UNKNOWN_S:
+            spare = bisect_right(self.free_s(place), start_s) - self._shape.gpus
+        return spare, self._next_end_s(place)
 
     def at(self, place: int) -> tuple[int, int]:
         """Bay (-1 for CPU-only jobs) and node of a place."""
         return (self.bays[place] if self.bays else -1), self._nodes[place]
 
     def _devices_only(self, place: int) -> float:
-        bay, layout, gpus = self.bays[place], self._view.layout, self._shape.gpus
-        if layout.bay_size[bay] < gpus:
-            return _INF
-        first = layout.bay_first[bay]
-        return sorted(self._ends.device_s[first : first + layout.bay_size[bay]])[gpus - 1]
+        gpus, free_s = self._shape.gpus, self.free_s(place)
+        return free_s[gpus - 1] if gpus <= len(free_s) else _INF
 
     def _with_host(self, place: int) -> float:
         """The first time at which devices and host needs are there together."""
