@@ -154,7 +154,8 @@ class SimulatedExecutor:
         if t == _INF:
             return []
         self._now = t
-        if self._incident_s <= t:
+        played = self._incident_s <= t
+        if played:
             self._play_incidents(t)
         while self._submit_s <= t:
             self._submit()
@@ -164,6 +165,9 @@ class SimulatedExecutor:
                 self._due(entry)
             heap = self._heap
         out, self._out = self._out, []
+        if played:
+            # A request to cancel comes last: the rest of this instant has happened to the job already.
+            out.sort(key=lambda event: isinstance(event, ev.CancelRequested))
         return out
 
     def _valid(self, entry: _Entry) -> bool:
