@@ -380,6 +380,7 @@ def test_policies_and_formats_are_listed(inside: Run) -> None:
 
     found = json.loads(inside("policies", "--json").stdout)["policies"]
     assert [p["name"] for p in found] == registry.names("policy")
+    assert [p["summary"] for p in found if p["summary"].startswith("cannot be loaded")] == []
     assert all(p["summary"] and p["card"].endswith(".md") for p in found)
     formats = json.loads(inside("traces", "--json").stdout)["formats"]
     assert [f["format"] for f in formats] == registry.names("trace format")

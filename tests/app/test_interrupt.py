@@ -10,13 +10,15 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cotenant.engine.log import read_log
 from cotenant.model.events import Closed
 
 
-def interrupt(tmp_path: Path, workers: int, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+def begin(tmp_path: Path, workers: int) -> subprocess.Popen[str]:
+    """Start four runs, and wait until two are complete and a slow one is under way."""
     rows = "".join(f"j{i},{i * 10},30,1\n" for i in range(3000))
     (tmp_path / "t.csv").write_text("name,submit_s,duration_s,gpus\n" + rows)
     words = ["simulate", "t.csv", "-p", "fifo,mine.py:Slow", "--gpus", "4", "--seeds", "2"]
@@ -29,23 +31,26 @@ def interrupt(tmp_path: Path, workers: int, number: signal.Signals) -> subproces
         stderr=subprocess.PIPE,
         text=True,
     )
+    manifest = tmp_path / "out" / "manifest.json"
+    for _ in range(900):
+        time.sleep(0.1)
+        if process.poll() is not None:
+            pytest.fail(f"the process ended before it was interrupted: {process.communicate()[1]}")
+        slow = list((tmp_path / "out" / "runs").glob("mine.py-Slow/seed-*/events.jsonl"))
+        if slow and manifest.is_file() and manifest.read_text().count('"complete"') >= 2:
+            return process
+    process.kill()
+    pytest.fail("the runs did not get going in time")
+
+
+def interrupt(tmp_path: Path, workers: int, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    process = begin(tmp_path, workers)
     try:
-        manifest = tmp_path / "out" / "manifest.json"
-        for _ in range(600):
-            time.sleep(0.1)
-            if process.poll() is not None:
-                pytest.fail(f"the process ended before it was interrupted: {process.communicate()[1]}")
-            slow = list((tmp_path / "out" / "runs").glob("mine.py-Slow/seed-*/events.jsonl"))
-            fifo = manifest.is_file() and manifest.read_text().count('"complete"') >= 2
-            if slow and fifo:
-                break
-        else:
-            pytest.fail("the runs did not get going within a minute")
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+    return subprocess.CompletedProcess([], process.returncode, out, err)
 
 
 @pytest.mark.slow
@@ -70,3 +75,20 @@ def test_an_interrupt_leaves_complete_runs_and_valid_partial_logs(
     assert last.submitted == last.finished + last.waiting + last.running
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert [run["status"] for run in manifest["runs"]][:3] == ["complete", "complete", "interrupted"]
+
+
+@pytest.mark.slow
+def test_workers_do_not_outlive_a_killed_main_process(tmp_path: Path, mine_py: Path) -> None:
+    process = begin(tmp_path, 2)
+    workers = [p for p in psutil.Process(process.pid).children(recursive=True) if p.is_running()]
+    assert workers
+    process.kill()
+    process.communicate(timeout=30)
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    for left in alive:
+        left.kill()
+    assert alive == []
+    # What was complete is still whole, and the manifest says so.
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [run["status"] for run in manifest["runs"]][:2] == ["complete", "complete"]
+    assert isinstance(list(read_log(tmp_path / "out/runs/fifo/seed-0/events.jsonl"))[-1], Closed)

@@ -29,8 +29,7 @@ def policies(
     """List policies, or show one with its parameters."""
     from cotenant import registry
 
-    chosen = [name] if name else registry.names("policy")
-    found = [_describe(one) for one in chosen]
+    found = [_describe(name)] if name else [_listed(one) for one in registry.names("policy")]
     if as_json:
         print_json({"policies": found})
     elif name:
@@ -38,6 +37,14 @@ def policies(
     else:
         rows = [(f["name"], f["summary"], f["card"]) for f in found]
         print_table(("policy", "what it does", "card"), rows)
+
+
+def _listed(name: str) -> dict[str, Any]:
+    """As ``_describe``; a plug-in that cannot be loaded says so and hides no other."""
+    try:
+        return _describe(name)
+    except (ImportError, AttributeError) as error:
+        return {"name": name, "summary": f"cannot be loaded: {error}", "card": "", "parameters": []}
 
 
 def _describe(name: str) -> dict[str, Any]:
@@ -92,4 +99,4 @@ def traces(as_json: Json = False) -> None:
 
 def _first_line(cls: type) -> str:
     text = inspect.getdoc(cls) or ""
-    return text.split("\n\n", maxsplit=1)[0].replace("\n", " ")
+    return text.split("\n\n", maxsplit=1)[0].replace("\n", " ").replace("``", "")

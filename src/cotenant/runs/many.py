@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -26,6 +27,7 @@ from cotenant.runs.spec import build_policy, parse_policy
 __all__ = ["Task", "Watcher", "default_workers", "run_tasks"]
 
 _POLL_S = 0.2
+_GRACE_S = 5.0
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,13 +176,26 @@ def _begin_worker(stop: Any, counts: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _worker.update(stop=stop, counts=counts, control=None)
 
-    def watch() -> None:
-        stop.wait()
-        control = _worker["control"]
-        if control is not None:
-            control.stop()
+    threading.Thread(target=_watch, args=(stop,), daemon=True).start()
+    threading.Thread(target=_follow_parent, args=(stop,), daemon=True).start()
 
-    threading.Thread(target=watch, daemon=True).start()
+
+def _watch(stop: Any) -> None:
+    stop.wait()
+    control = _worker["control"]
+    if control is not None:
+        control.stop()
+
+
+def _follow_parent(stop: Any) -> None:
+    """If the main process is killed, close the log and leave: nobody waits for the results."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    parent.join()
+    stop.set()
+    time.sleep(_GRACE_S)
+    os._exit(1)
 
 
 def _run_in_worker(config: RunConfig, task: Task, index: int) -> Outcome:
