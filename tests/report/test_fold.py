@@ -205,6 +205,19 @@ def test_counts_add_up_whatever_becomes_of_a_job():
     assert s["log_complete"] is False
 
 
+def test_a_job_that_leaves_after_a_suspension_has_no_completion_time():
+    run = metrics(
+        opened(Cluster.uniform(1)),
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Started(0.0, 0, 1, (0,)),
+        ev.Suspended(5.0, 0, 1, 5.0),
+        ev.Rejected(9.0, 0, "left"),
+    )
+    row = run.jobs.row(0, named=True)
+    assert (row["outcome"], row["jct_s"], row["slowdown"]) == ("rejected", None, None)
+    assert (row["run_s"], row["queued_s"], row["work_s"]) == (5, 4, 5)
+
+
 def test_jain_index_by_weighted_useful_hours():
     tenants = (Tenant(name="x", weight=2.0), Tenant(name="y", weight=1.0))
     run = metrics(

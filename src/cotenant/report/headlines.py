@@ -49,6 +49,9 @@ def headline(pairing: Pairing, base: Sequence[Run], other: Sequence[Run]) -> tup
         f"{_percent(pairing.worse)} of jobs complete later and {_percent(pairing.better)} sooner (by more than 1 %)."
         f" The longest wait is {_longest(other)}; with {against} it is {_longest(base)}."
     )
+    left = [sum(r.metrics.summary.get(k) or 0 for k in ("jobs_waiting", "jobs_running")) for r in other]
+    if any(left):
+        detail += f" {sum(left):,} of its jobs had not ended when the logs did; they are not in these times."
     slow = [s for r in other if (s := r.metrics.summary.get("corun_slowdown_p95")) is not None]
     if slow and sum(slow) / len(slow) >= 1.005:
         detail += f" While running, one job in twenty is slowed down {sum(slow) / len(slow):.2f}x or more."

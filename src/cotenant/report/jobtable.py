@@ -158,7 +158,7 @@ class JobTable:
         work = self.work_s[have] + self.open_work_s[have]
         started = ~np.isnan(first)
         over = np.isin(outcome, (Outcomes.DONE, Outcomes.FAILED, Outcomes.CANCELLED)) & started
-        jct = np.where(started, end - submit, np.nan)
+        jct = np.where(started & (outcome != Outcomes.REJECTED), end - submit, np.nan)
         ideal = np.where(over & (work > 0), work, np.nan)
         contention = np.where(over & (jct > 0), self.demand[have], np.nan)
         contention /= np.where(jct > 0, jct, 1.0) * max(capacity, 1)
