@@ -135,7 +135,7 @@ class _Step:
         if used + claimed + record.job.gpus <= limit:
             return False
         reason = Reason.TENANT_LIMIT if limit else Reason.TENANT_CAPACITY_ZERO
-        if record.hold != reason:
+        if record.hold is None:
             facts = {"tenant": tenant, "limit_gpus": limit, "used_gpus": used, "claimed_gpus": claimed}
             self.holds.append(Hold(record.id, reason, facts))
         return True
