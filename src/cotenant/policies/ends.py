@@ -234,6 +234,21 @@ class PlaceEnds:
             self._ends.refresh(self._nodes[place], now)
             self.update()
 
+    def of_node(self, node: int) -> int:
+        """The place on a node; -1 if it has none."""
+        return self._where.get(node, -1)
+
+    def hide(self, node: int) -> None:
+        """Answer as if a node had no room, until ``show``."""
+        self.update()
+        if node in self._where:
+            self.tree.set(self._where[node], _INF)
+
+    def show(self, node: int) -> None:
+        """Undo ``hide``."""
+        if node in self._where:
+            self.tree.set(self._where[node], self._room_s(self._where[node]))
+
     def _next_end_s(self, place: int) -> float:
         """The first predicted end of what the answer for a place rests on."""
         if self._host:

@@ -1,0 +1,272 @@
+"""Availability over time, as predicted: who leaves when, and what has been promised to whom."""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from cotenant.model.ledger import low_bits
+from cotenant.model.plan import Start, Why
+from cotenant.model.records import JobRecord
+from cotenant.model.shape import Shape
+from cotenant.model.view import View
+from cotenant.policies.ends import Ends, PlaceEnds
+from cotenant.policies.fit import UNKNOWN_S, Speeds, startup_s
+
+__all__ = ["NodeProfile", "Promises"]
+
+_INF = float("inf")
+_Step = tuple[float, int, int, int, int]
+"""From when; bay; devices, thousandths of a core and bytes more than before."""
+
+
+class NodeProfile:
+    """What one node will have free, step by step.
+
+    Attributes
+    ----------
+    next_s : float
+        The first predicted end on the node.
+    """
+
+    def __init__(self, view: View, ends: Ends, node: int) -> None:
+        ledger, layout = view.ledger, view.layout
+        ends.refresh(node, view.now)
+        self.node = node
+        self.open = not ledger.draining[node]
+        self.free = {bay: ledger.whole[bay].bit_count() for bay in layout.node_bays[node]}
+        self.taken = dict.fromkeys(self.free, 0)
+        self.free[-1] = 0
+        self.cpu = ledger.free_cpu[node] if ledger.has_cpu[node] else 1 << 80
+        self.host = ledger.free_host[node] if ledger.has_host[node] else 1 << 80
+        self.steps: list[_Step] = []
+        self.next_s = _INF
+        for record in ends.jobs_on(node):
+            end_s, place, job = ends.job_s(record), record.place, record.job
+            self.next_s = min(self.next_s, end_s)
+            if place is None:
+                continue
+            for at, cpu, host in ledger.host_parts(place, job.cpu_milli, job.host_memory_bytes):
+                if at == node:
+                    insort(self.steps, (end_s, -1, 0, cpu, host))
+            for bay, mask in layout.blocks(place.devices) or ():
+                if bay in self.free:
+                    first = layout.bay_first[bay]
+                    back = sum(
+                        mask >> i & 1 and ends.device_s[first + i] < _INF for i in range(layout.bay_size[bay])
+                    )
+                    insort(self.steps, (end_s, bay, back, 0, 0))
+
+    def earliest(self, shape: Shape, bay: int, hold_s: float, now: float) -> float:
+        """The first time from which a shape has room here for ``hold_s`` seconds; infinity if never."""
+        if not self.open:
+            return _INF
+        devices, cpu, host = (
+            self.free[bay] - shape.gpus,
+            self.cpu - shape.cpu_milli,
+            self.host - shape.host_bytes,
+        )
+        since, steps, i = now, self.steps, 0
+        fits = devices >= 0 and cpu >= 0 and host >= 0
+        while i < len(steps):
+            at = steps[i][0]
+            if fits and since + hold_s <= at:
+                return since
+            while i < len(steps) and steps[i][0] == at:
+                step = steps[i]
+                devices += step[2] if step[1] == bay else 0
+                cpu, host, i = cpu + step[3], host + step[4], i + 1
+            fitted, fits = fits, devices >= 0 and cpu >= 0 and host >= 0
+            if fits and not fitted:
+                since = at
+        return since if fits else _INF
+
+    def promise(
+        self, start_s: float, hold_s: float, bay: int, need: tuple[int, int, int], now: float
+    ) -> None:
+        """Keep devices of a bay, thousandths of a core and bytes from ``start_s`` on."""
+        gpus, cpu, host = need
+        if start_s >= UNKNOWN_S:
+            # Nobody knows when: the node takes no more until that job has started.
+            self.open = False
+        if start_s <= now:
+            self.free[bay] -= gpus
+            self.cpu -= cpu
+            self.host -= host
+        else:
+            insort(self.steps, (start_s, bay, -gpus, -cpu, -host))
+        insort(self.steps, (start_s + hold_s, bay, gpus, cpu, host))
+
+    def tail_s(self, bay: int, now: float) -> list[float]:
+        """Ascending: from when one, two, ... devices of a bay are free for good."""
+        if not self.open:
+            return []
+        free, times = self.free[bay], [(now, self.free[bay])]
+        for step in self.steps:
+            if step[1] == bay:
+                free += step[2]
+                times.append((step[0], free))
+        found: list[float] = []
+        low = free
+        since = [_INF] * free
+        for at, count in reversed(times):
+            low = min(low, count)
+            for i in range(max(low, 0)):
+                since[i] = at
+        found.extend(since)
+        return found
+
+
+class Promises:
+    """One pass over the queue: a promise for each job, in order.
+
+    Nodes nobody was promised anything on only ever gain room, so the index of ends answers
+    for all of them at once; the others are looked at one by one.
+    """
+
+    def __init__(self, view: View, ends: Ends) -> None:
+        self._view, self._ends = view, ends
+        self._nodes: dict[int, NodeProfile] = {}
+        self._asked: dict[PlaceEnds, None] = {}
+        self._speeds = Speeds(view)
+        self._settings = view.settings
+
+    def close(self) -> float:
+        """Leave the index as it was; until when, at most, this pass holds."""
+        for places in self._asked:
+            for node in self._nodes:
+                places.show(node)
+        return min((profile.next_s for profile in self._nodes.values()), default=_INF)
+
+    def promise(self, record: JobRecord, why: Why) -> Start | None:
+        """Promise a job its earliest time; its start, if that is now."""
+        shape, now = record.shape, self._view.now
+        best: tuple[float, int, int, float] = (_INF, -1, -1, 0.0)
+        if shape.single or not shape.gpus:
+            for kind in shape.types if shape.gpus else (-1,):
+                hold_s = self._hold_s(record, kind)
+                start_s, node, bay = self._earliest(shape, kind, hold_s)
+                if start_s < best[0]:
+                    best = (start_s, node, bay, hold_s)
+        if shape.spans and best[0] > now:
+            spread = self._spread(record, best[0])
+            if spread is not None:
+                return self._keep_spread(record, *spread, why)
+        start_s, node, bay, hold_s = best
+        if node < 0:
+            return None
+        profile = self._touch(node)
+        profile.promise(start_s, hold_s, bay, (shape.gpus, shape.cpu_milli, shape.host_bytes), now)
+        if start_s > now:
+            return None
+        if not shape.gpus:
+            return Start(record.id, (), why=why, node=node)
+        return Start(record.id, self._take(profile, bay, shape.gpus), why=why)
+
+    def _hold_s(self, record: JobRecord, kind: int) -> float:
+        work_s = record.remaining_at(self._view.now)
+        if work_s == _INF:
+            return UNKNOWN_S
+        return startup_s(self._settings, record) + work_s / self._speeds.of(record.job.model, kind)
+
+    def _touch(self, node: int) -> NodeProfile:
+        profile = self._nodes.get(node)
+        if profile is None:
+            profile = self._nodes[node] = NodeProfile(self._view, self._ends, node)
+            for places in self._asked:
+                places.hide(node)
+        return profile
+
+    def _take(self, profile: NodeProfile, bay: int, gpus: int) -> tuple[int, ...]:
+        mask = low_bits(self._view.ledger.whole[bay] & ~profile.taken[bay], gpus)
+        profile.taken[bay] |= mask
+        return self._view.layout.devices(bay, mask)
+
+    def _places(self, shape: Shape, kind: int) -> PlaceEnds:
+        places = self._ends.places(shape, kind)
+        if places not in self._asked:
+            self._asked[places] = None
+            for node in self._nodes:
+                places.hide(node)
+        return places
+
+    def _earliest(self, shape: Shape, kind: int, hold_s: float) -> tuple[float, int, int]:
+        """Time, node and bay; if that is now, the tightest place; then the lowest number."""
+        now, whole = self._view.now, self._view.ledger.whole
+        places = self._places(shape, kind)
+        place, start_s = places.earliest(now)
+        options: list[tuple[float, int, int, int]] = []
+        if start_s < _INF:
+            bay, node = self._tightest(places, place, shape, start_s)
+            room = whole[bay].bit_count() if bay >= 0 and start_s <= now else 0
+            options.append((max(start_s, now), room, node, bay))
+        for node, profile in self._nodes.items():
+            place = places.of_node(node)
+            if place < 0:
+                continue
+            bay = places.at(place)[0]
+            at = profile.earliest(shape, bay, hold_s, now)
+            if at < _INF:
+                options.append((at, profile.free[bay] if at <= now else 0, node, bay))
+        if not options:
+            return _INF, -1, -1
+        start_s, _, node, bay = min(options)
+        return start_s, node, bay
+
+    def _tightest(self, places: PlaceEnds, place: int, shape: Shape, start_s: float) -> tuple[int, int]:
+        """Of the untouched places that have room now, the tightest; else the place found."""
+        found = places.at(place)
+        if start_s > self._view.now or found[0] < 0:
+            return found
+        ledger, kind = self._view.ledger, self._view.layout.bay_type[found[0]]
+        for bay in ledger.bays_by_room(kind, shape.gpus):
+            node = ledger.layout.bay_node[bay]
+            if places.tree[places.of_node(node)] <= self._view.now:
+                return bay, node
+        return found
+
+    # -- gangs over several nodes ------------------------------------------------------
+
+    def _spread(self, record: JobRecord, before_s: float) -> tuple[float, int, dict[int, int]] | None:
+        """Time, type and devices of each bay for a gang that spans nodes; None if no earlier.
+
+        Only devices that stay free for good are counted, so holes between promises are not
+        used for such gangs.
+        """
+        shape, now, layout = record.shape, self._view.now, self._view.layout
+        best: tuple[float, int, dict[int, int]] | None = None
+        for kind in shape.types:
+            self._ends.kind(kind).checked(now)
+            times: list[tuple[float, int, int]] = []
+            for bay in layout.type_bays[kind]:
+                profile = self._nodes.get(layout.bay_node[bay])
+                first = layout.bay_first[bay]
+                here = self._ends.device_s[first : first + layout.bay_size[bay]]
+                free_s = profile.tail_s(bay, now) if profile else here
+                ahead = [max(at, now) for at in free_s if at < _INF]
+                # Those that many become free together first: fewer nodes, fewer penalties.
+                times.extend((at, -ahead.count(at), bay) for at in ahead)
+            times.sort()
+            if len(times) < shape.gpus or times[shape.gpus - 1][0] >= (best[0] if best else before_s):
+                continue
+            counts: dict[int, int] = {}
+            for _, _, bay in times[: shape.gpus]:
+                counts[bay] = counts.get(bay, 0) + 1
+            best = (times[shape.gpus - 1][0], kind, counts)
+        return best
+
+    def _keep_spread(
+        self, record: JobRecord, start_s: float, kind: int, counts: dict[int, int], why: Why
+    ) -> Start | None:
+        shape, now = record.shape, self._view.now
+        hold_s = self._hold_s(record, kind)
+        devices: list[int] = []
+        for bay, gpus in counts.items():
+            profile = self._touch(self._view.layout.bay_node[bay])
+            cpu = -(-shape.cpu_milli * gpus // shape.gpus)
+            host = -(-shape.host_bytes * gpus // shape.gpus)
+            if start_s <= now and (cpu > profile.cpu or host > profile.host):
+                return None
+            profile.promise(start_s, hold_s, bay, (gpus, cpu, host), now)
+            if start_s <= now:
+                devices.extend(self._take(profile, bay, gpus))
+        return Start(record.id, tuple(sorted(devices)), why=why) if devices else None
