@@ -199,7 +199,8 @@ def find_whole(ledger: Ledger, shape: Shape) -> tuple[int, ...] | None:
 
 
 def _span(ledger: Ledger, shape: Shape, kind: int) -> tuple[int, ...] | None:
-    left, devices = shape.gpus, []
+    left = shape.gpus
+    devices: list[int] = []
     needs_host = bool(shape.cpu_milli or shape.host_bytes)
     for roomiest in ledger.bays_by_most_room(kind):
         bay, take = roomiest, min(ledger.whole[roomiest].bit_count(), left)
