@@ -131,44 +131,46 @@ class SimulatedExecutor:
 
     def wait(self, until: float) -> list[ev.Event]:
         """Events of the next instant, in the documented order."""
-        heap, runs = self._heap, self._runs
-        t = self._submit_s
-        while heap:
-            entry = heap[0]
-            if entry[2] == _END:  # by far the most frequent kind: checked here, without a call
-                run = runs.get(entry[1])
-                valid = run is not None and run.epoch == entry[3]
-            else:
-                valid = self._valid(entry)
-            if valid:
-                t = min(t, entry[0])
-                break
-            heapq.heappop(heap)
-        if self._incident_s < t:
-            t = self._incident_s
-        if t < self._now:
-            t = self._now
-        if t > until:
-            self._now = until
-            return []
-        if t == _INF:
-            return []
-        self._now = t
-        played = self._incident_s <= t
-        if played:
-            self._play_incidents(t)
-        while self._submit_s <= t:
-            self._submit()
-        while heap and heap[0][0] <= t:
-            entry = heapq.heappop(heap)
-            if self._valid(entry):
-                self._due(entry)
-            heap = self._heap
-        out, self._out = self._out, []
-        if played:
-            # A request to cancel comes last: the rest of this instant has happened to the job already.
-            out.sort(key=lambda event: isinstance(event, ev.CancelRequested))
-        return out
+        while True:  # only without rate events has an instant nothing to tell
+            heap, runs = self._heap, self._runs
+            t = self._submit_s
+            while heap:
+                entry = heap[0]
+                if entry[2] == _END:  # by far the most frequent kind: checked here, without a call
+                    run = runs.get(entry[1])
+                    valid = run is not None and run.epoch == entry[3]
+                else:
+                    valid = self._valid(entry)
+                if valid:
+                    t = min(t, entry[0])
+                    break
+                heapq.heappop(heap)
+            if self._incident_s < t:
+                t = self._incident_s
+            if t < self._now:
+                t = self._now
+            if t > until:
+                self._now = until
+                return []
+            if t == _INF:
+                return []
+            self._now = t
+            played = self._incident_s <= t
+            if played:
+                self._play_incidents(t)
+            while self._submit_s <= t:
+                self._submit()
+            while heap and heap[0][0] <= t:
+                entry = heapq.heappop(heap)
+                if self._valid(entry):
+                    self._due(entry)
+                heap = self._heap
+            out, self._out = self._out, []
+            if played:
+                # A request to cancel comes last: the rest of this instant has happened to the job already.
+                out.sort(key=lambda event: isinstance(event, ev.CancelRequested))
+            if out:
+                return out
 
     def _valid(self, entry: _Entry) -> bool:
         if entry[2] == _GAVE_UP:
@@ -256,7 +258,7 @@ class SimulatedExecutor:
             self._epoch += 1
             run.epoch = self._epoch
             heapq.heappush(self._heap, (now + left / rate, job_id, _END, run.epoch))
-            if rate != 1.0:
+            if rate != 1.0 and self.settings.rate_events:
                 self._out.append(ev.Rated(now, job_id, rate))
         if run.shared:
             self._rerate_beside(run)
@@ -388,7 +390,8 @@ class SimulatedExecutor:
         run.epoch = self._epoch
         if run.rate or run.since_s == self._now:
             run.rate = 0.0
-            self._out.append(ev.Rated(self._now, run.job.id, 0.0))
+            if self.settings.rate_events:
+                self._out.append(ev.Rated(self._now, run.job.id, 0.0))
         self._push(self._now + seconds, run.job.id, then, run.epoch)
 
     def _settle(self, run: _Run) -> None:
@@ -416,7 +419,7 @@ class SimulatedExecutor:
         self._epoch += 1
         run.epoch = self._epoch
         self._push(self._now + run.left_s / rate, run.job.id, _END, run.epoch)
-        if rate != before:
+        if rate != before and self.settings.rate_events:
             self._out.append(ev.Rated(self._now, run.job.id, rate))
 
     def _rerate_beside(self, run: _Run) -> None:

@@ -54,7 +54,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
     retry_lost : int
         How often a job that lost its device is tried again.
     rate_events : bool
-        Whether every change of speed is logged.
+        Whether every change of speed is logged. If not, logs are shorter, metrics that need
+        speeds are n/a, and policies take every job to run at speed 1.0 from its start.
     """
 
     gang_span: Literal["never", "larger-than-node", "any"] = "larger-than-node"
