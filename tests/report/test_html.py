@@ -141,6 +141,14 @@ def test_summary_tables_lie_beside_it(report):
     assert (report.parent / "summary.parquet").is_file()
 
 
+def test_seeds_that_change_nothing_count_as_one_run(make_runs):
+    page = build_report(make_runs({"a": {1: [5.0], 2: [5.0]}, "b": {1: [0.0], 2: [0.0]}}))
+    text = " ".join(checked(page).text)
+    assert "all seeds gave the same result" in text
+    assert "one seed, so no interval" in text
+    assert "n = 1" in text
+
+
 def test_building_twice_gives_the_same_bytes(report):
     before = report.read_bytes()
     assert build_report(report.parent).read_bytes() == before

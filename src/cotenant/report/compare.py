@@ -22,6 +22,7 @@ __all__ = [
     "bootstrap",
     "by_policy",
     "estimates",
+    "in_effect",
     "pair",
     "relative_change",
     "summary_frame",
@@ -138,6 +139,26 @@ def by_policy(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run in runs:
         out.setdefault(run.policy, []).append(run)
     return out
+
+
+def in_effect(runs: Sequence[Run]) -> list[Run]:
+    """The runs, or those of the first seed where the seeds changed nothing at all.
+
+    Where neither the workload nor anything else depends on the seed, more seeds are copies of
+    one run; an interval from them would be a false certainty.
+    """
+    policies = by_policy(runs).values()
+    if all(len(own) > 1 and all(_same(own[0], run) for run in own[1:]) for own in policies):
+        return [own[0] for own in policies]
+    return list(runs)
+
+
+def _same(a: Run, b: Run) -> bool:
+    first, second = a.metrics.summary, b.metrics.summary
+    if any(first.get(m.key) != second.get(m.key) for m in METRICS):
+        return False
+    columns = ("name", "first_start_s", "end_s")
+    return a.metrics.jobs.select(columns).equals(b.metrics.jobs.select(columns))
 
 
 def _numbers(runs: Sequence[Run], key: str) -> list[float]:

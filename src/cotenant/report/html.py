@@ -11,7 +11,16 @@ from cotenant import __version__
 from cotenant.model.quantities import format_duration
 from cotenant.report.chartparts import Chart
 from cotenant.report.charts import all_charts
-from cotenant.report.compare import Estimate, GroupChange, Pairing, by_policy, estimates, pair, summary_frame
+from cotenant.report.compare import (
+    Estimate,
+    GroupChange,
+    Pairing,
+    by_policy,
+    estimates,
+    in_effect,
+    pair,
+    summary_frame,
+)
 from cotenant.report.headlines import headline, single
 from cotenant.report.names import METRICS, Metric
 from cotenant.report.page import Html, document, el, join, tabular
@@ -37,24 +46,27 @@ def build_report(directory: Path) -> Path:
     InputError
         If the directory has no runs, or their files cannot be read or compared.
     """
-    runs = load_runs(directory)
+    all_runs = load_runs(directory)
+    runs = in_effect(all_runs)
     manifest = load_manifest(directory)
     frame = summary_frame(runs)
     write_csv(frame, directory / "summary.csv")
     write_parquet(frame, directory / "summary.parquet")
     path = directory / "report.html"
-    path.write_text(_page(by_policy(runs), manifest), encoding="utf-8", newline="\n")
+    path.write_text(
+        _page(by_policy(runs), manifest, copies=len(all_runs) > len(runs)), encoding="utf-8", newline="\n"
+    )
     return path
 
 
-def _page(policies: Policies, manifest: dict[str, Any]) -> str:
+def _page(policies: Policies, manifest: dict[str, Any], *, copies: bool) -> str:
     first, *others = policies
     pairings = [pair(policies[first], policies[name]) for name in others]
     charts = all_charts(policies)
     for i, chart in enumerate(charts):
         chart.key = f"chart-{chart.key.split('-')[0]}-{i}"  # policy names are not fit for ids
     title = str(manifest.get("title") or "Sharing report")
-    header = join([el("h1", title), el("p", _facts(policies), class_="facts"), *_warnings(policies)])
+    header = join([el("h1", title), el("p", _facts(policies), class_="facts"), *_warnings(policies, copies)])
     main = join(
         [
             el("h2", "In short"),
@@ -100,9 +112,12 @@ def _facts(policies: Policies) -> str:
     return " · ".join(parts)
 
 
-def _warnings(policies: Policies) -> list[Html]:
+def _warnings(policies: Policies, copies: bool) -> list[Html]:
     runs = [run for own in policies.values() for run in own]
     out = []
+    if copies:
+        note = "Nothing here depends on the seed: all seeds gave the same result, which counts as one run."
+        out.append(el("p", note, class_="note"))
     torn = [f"{r.policy} seed {r.seed}" for r in runs if not r.metrics.summary.get("log_complete")]
     if torn:
         out.append(
@@ -197,6 +212,8 @@ def _change(metric: Metric, gap: Estimate, change: Estimate) -> str:
     def signed(value: float | None) -> str:
         scaled = (value or 0.0) * scale
         text = f"{scaled:+,.0f}" if abs(scaled) >= 10 or scaled == int(scaled) else f"{scaled:+.1f}"
+        if text in ("-0.0", "+0.0"):
+            return "±0.0"
         return text.replace("-", "−")  # noqa: RUF001 - a true minus sign, as wide as the plus
 
     text = f"{signed(shown.mean)}{unit}"

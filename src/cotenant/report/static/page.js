@@ -30,6 +30,9 @@
   }
   draw(dark.matches);
   dark.addEventListener("change", function () { draw(dark.matches); });
-  window.addEventListener("beforeprint", function () { if (dark.matches) { draw(false); } });
+  window.addEventListener("beforeprint", function () {
+    document.querySelectorAll("details").forEach(function (box) { box.open = true; });
+    if (dark.matches) { draw(false); }
+  });
   window.addEventListener("afterprint", function () { if (dark.matches) { draw(true); } });
 })();
