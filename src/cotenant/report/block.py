@@ -24,6 +24,8 @@ class Block:
         Kind and time of each event.
     ids : (n,) array
         Job of each event, -1 where it is about none.
+    placements : list
+        Devices of each start.
     """
 
     def __init__(self, events: list[Any]) -> None:
@@ -40,6 +42,8 @@ class Block:
         for code, found in self._events.items():
             if code in Kind.OF_JOBS:
                 self.ids[self._where[code]] = column(found, "job.id" if code == Kind.SUBMITTED else "id")
+
+        self.placements: list[tuple[int, ...]] = [e.devices for e in self.of(Kind.STARTED)]
 
     def has(self, *kinds: int) -> bool:
         """Whether an event of one of these kinds is in it."""

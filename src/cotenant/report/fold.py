@@ -178,7 +178,10 @@ class MetricFold:
                 level[1][block.at(kind)] = True
         rate[0][block.at(Kind.STARTED)] = 1.0  # an attempt that starts at any other speed says so
         rate[0][block.at(Kind.RATED)] = column(block.of(Kind.RATED), "rate", np.float64)
-        for kind in (Kind.STARTED, Kind.MOVED, Kind.RESIZED):
+        width[0][block.at(Kind.STARTED)] = np.fromiter(
+            map(len, block.placements), np.int64, len(block.placements)
+        )
+        for kind in (Kind.MOVED, Kind.RESIZED):
             width[0][block.at(kind)] = column(block.of(kind), "devices", via=len)
         for kind in (Kind.SUBMITTED, Kind.SUSPENDED):
             reason[0][block.at(kind)] = 0
@@ -232,7 +235,7 @@ class MetricFold:
         started, suspended, ended = block.at(Kind.STARTED), block.at(Kind.SUSPENDED), block.at(Kind.ENDED)
         if started.size:
             events = block.of(Kind.STARTED)
-            nodes = devices.spans([e.devices for e in events])
+            nodes = devices.spans(block.placements)
             table.start(ids[started], t[started], column(events, "attempt"), nodes)
         if suspended.size or ended.size:
             events = block.of(Kind.SUSPENDED) + block.of(Kind.ENDED)

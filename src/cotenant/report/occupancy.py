@@ -123,6 +123,7 @@ class Occupancy:
         self.allocated_s: Floats = np.zeros(count)
         self._now: Ints = np.zeros((4, count), dtype=np.int64)
         self._held: dict[int, tuple[int, ...]] = {}
+        self._plain = True
         self._reserved: dict[int, tuple[int, ...]] = {}
         self._down: set[tuple[str, int]] = set()
         self._segments: list[tuple[int, int, float, float]] = []
@@ -170,7 +171,7 @@ class Occupancy:
             or len(set(newcomers)) < len(newcomers)
         ):
             return None
-        devices: list[Sequence[int]] = [e.devices for e in block.of(Kind.STARTED)]
+        devices: list[Sequence[int]] = list(block.placements)
         held.update(zip(newcomers, devices, strict=True))  # type: ignore[arg-type]
         turns = np.flatnonzero((flags != 0) & Kind.TURNS[block.codes])
         devices += map(held.get, ids[turns].tolist(), repeat(()))
@@ -268,7 +269,9 @@ class Occupancy:
         return out
 
     def _apply(self, device: Ints, at: Ints, effect: Ints, t: Floats, queue: tuple[Ints, Ints, Ints]) -> None:
-        before, after = self._totals(device, _EFFECT[:, effect])
+        self._plain = self._plain and not (effect > _LEAVE_ACTIVE).any()
+        # Blocks and reservations are rare; until there is one, their totals need no keeping.
+        before, after = self._totals(device, _EFFECT[: 2 if self._plain else 4, effect])
         self._count(device, t[at], before, after)
         change = _free(after).astype(np.int64) - _free(before)
         moved = np.flatnonzero(change)
@@ -278,21 +281,24 @@ class Occupancy:
 
     def _totals(self, device: Ints, effect: Ints) -> tuple[Ints, Ints]:
         before, after = np.zeros_like(effect), np.zeros_like(effect)
-        for i in range(4):
+        for i in range(len(effect)):
             after[i] = running_totals(device, effect[i], self._now[i])
             before[i] = after[i] - effect[i]
             self._now[i][device] = after[i]  # of repeated indices the last one stays
         return before, after
 
     def _count(self, device: Ints, t: Floats, before: Ints, after: Ints) -> None:
-        down_before, down_after = before[2] > 0, after[2] > 0
         pairs = {
             Channel.ALLOCATED: (before[0] > 0, after[0] > 0),
             Channel.BUSY: (before[1] > 0, after[1] > 0),
             Channel.SHARED: (before[0] > 1, after[0] > 1),
-            Channel.RESERVED: ((before[3] > 0) & (before[0] == 0), (after[3] > 0) & (after[0] == 0)),
-            Channel.AVAILABLE: (~down_before, ~down_after),
         }
+        if not self._plain:
+            held_before, held_after = (before[3] > 0) & (before[0] == 0), (after[3] > 0) & (after[0] == 0)
+            pairs |= {
+                Channel.RESERVED: (held_before, held_after),
+                Channel.AVAILABLE: (before[2] == 0, after[2] == 0),
+            }
         rows = int(self.heat_row[-1]) + 1 if self.count else 0
         for channel, (was, is_now) in pairs.items():
             jump = is_now.astype(np.int64) - was
@@ -338,5 +344,5 @@ class Occupancy:
 
 
 def _free(state: Ints) -> npt.NDArray[np.bool_]:
-    free: npt.NDArray[np.bool_] = (state[0] == 0) & (state[2] == 0)
-    return free
+    free: npt.NDArray[np.bool_] = state[0] == 0
+    return free & (state[2] == 0) if len(state) > 2 else free
