@@ -53,7 +53,8 @@ class PlainNode:
     jobs: list[PlainJob] = field(default_factory=list)
 
 
-UNKNOWN = 10**9
+# So large that adding whole seconds changes nothing: all unknown ends are equal.
+UNKNOWN = 1e300
 
 
 class Reference:
@@ -80,7 +81,7 @@ class Reference:
             while self.plan():
                 pass
 
-    def end(self, job: PlainJob) -> int:
+    def end(self, job: PlainJob) -> float:
         if not job.predicted:
             return UNKNOWN
         work = job.predicted
@@ -90,7 +91,7 @@ class Reference:
 
     def plan(self) -> bool:
         """One pass over the window; whether anybody started, so that others moved up."""
-        held: list[list[tuple[int, int, int]]] = [
+        held: list[list[tuple[float, float, int]]] = [
             [(j.start, self.end(j), j.gpus) for j in n.jobs] for n in self.nodes
         ]
         closed: set[int] = set()
@@ -110,16 +111,16 @@ class Reference:
                 closed.add(node)
             held[node].append((start, start + hold, job.gpus))
             if start == self.now:
-                job.start, job.node = start, node
+                job.start, job.node = self.now, node
                 self.nodes[node].jobs.append(job)
         before, self.queue = len(self.queue), [j for j in self.queue if j.start < 0]
         return len(self.queue) < before
 
-    def size_now(self, node: int, held: list[tuple[int, int, int]]) -> int:
+    def size_now(self, node: int, held: list[tuple[float, float, int]]) -> int:
         return self.nodes[node].size - sum(g for a, b, g in held if a <= self.now < b)
 
     def fits(
-        self, job: PlainJob, node: int, held: list[tuple[int, int, int]], since: int, until: int
+        self, job: PlainJob, node: int, held: list[tuple[float, float, int]], since: int, until: int
     ) -> bool:
         points = {since, *(a for a, _, _ in held if since < a < until)}
         return all(

@@ -56,8 +56,11 @@ class NodeProfile:
                     )
                     insort(self.steps, (end_s, bay, back, 0, 0))
 
-    def earliest(self, shape: Shape, bay: int, hold_s: float, now: float) -> float:
-        """The first time from which a shape has room here for ``hold_s`` seconds; infinity if never."""
+    def earliest(self, shape: Shape, bay: int, hold_s: float, now: float, before_s: float = _INF) -> float:
+        """The first time from which a shape has room here for ``hold_s`` seconds.
+
+        Infinity if that is never; perhaps also if it is later than ``before_s``.
+        """
         if not self.open:
             return _INF
         devices, cpu, host = (
@@ -65,20 +68,28 @@ class NodeProfile:
             self.cpu - shape.cpu_milli,
             self.host - shape.host_bytes,
         )
-        since, steps, i = now, self.steps, 0
-        fits = devices >= 0 and cpu >= 0 and host >= 0
-        while i < len(steps):
-            at = steps[i][0]
-            if fits and since + hold_s <= at:
-                return since
-            while i < len(steps) and steps[i][0] == at:
-                step = steps[i]
-                devices += step[2] if step[1] == bay else 0
-                cpu, host, i = cpu + step[3], host + step[4], i + 1
-            fitted, fits = fits, devices >= 0 and cpu >= 0 and host >= 0
-            if fits and not fitted:
-                since = at
-        return since if fits else _INF
+        since = at = now
+        fits = False
+        for step_s, where, more, more_cpu, more_host in self.steps:
+            if step_s > at:
+                # All steps of one time are in: does it fit from then on, and for how long?
+                if devices < 0 or cpu < 0 or host < 0:
+                    fits = False
+                    if step_s > before_s:
+                        return _INF
+                else:
+                    if not fits:
+                        since, fits = at, True
+                    if since + hold_s <= step_s:
+                        return since
+                at = step_s
+            if where == bay:
+                devices += more
+            cpu += more_cpu
+            host += more_host
+        if devices < 0 or cpu < 0 or host < 0:
+            return _INF
+        return since if fits else at
 
     def promise(
         self, start_s: float, hold_s: float, bay: int, need: tuple[int, int, int], now: float
@@ -195,17 +206,20 @@ class Promises:
         places = self._places(shape, kind)
         place, start_s = places.earliest(now)
         options: list[tuple[float, int, int, int]] = []
+        best_s = _INF
         if start_s < _INF:
             bay, node = self._tightest(places, place, shape, start_s)
             room = whole[bay].bit_count() if bay >= 0 and start_s <= now else 0
-            options.append((max(start_s, now), room, node, bay))
+            best_s = max(start_s, now)
+            options.append((best_s, room, node, bay))
         for node, profile in self._nodes.items():
             place = places.of_node(node)
             if place < 0:
                 continue
             bay = places.at(place)[0]
-            at = profile.earliest(shape, bay, hold_s, now)
-            if at < _INF:
+            at = profile.earliest(shape, bay, hold_s, now, best_s)
+            if at <= best_s and at < _INF:
+                best_s = at
                 options.append((at, profile.free[bay] if at <= now else 0, node, bay))
         if not options:
             return _INF, -1, -1
