@@ -65,7 +65,9 @@ def _page(policies: Policies, manifest: dict[str, Any], *, copies: bool) -> str:
     charts = all_charts(policies)
     for i, chart in enumerate(charts):
         chart.key = f"chart-{chart.key.split('-')[0]}-{i}"  # policy names are not fit for ids
-    title = str(manifest.get("title") or "Sharing report")
+    workload = manifest.get("workload")
+    name = str(workload.get("name") or "") if isinstance(workload, dict) else ""
+    title = f"Sharing report: {name}" if name else "Sharing report"
     header = join([el("h1", title), el("p", _facts(policies), class_="facts"), *_warnings(policies, copies)])
     main = join(
         [

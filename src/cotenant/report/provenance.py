@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ __all__ = ["provenance"]
 def provenance(manifest: dict[str, Any], policies: dict[str, list[Run]]) -> Html:
     """Command, versions, inputs with hashes, assumptions, data report, settings."""
     command = manifest.get("command")
-    text = " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
+    text = shlex.join(map(str, command)) if isinstance(command, list) else str(command or "")
     parts: list[Html] = []
     if text:
         parts += [el("p", "Repeat it with:", class_="note"), el("pre", text)]
@@ -105,6 +106,11 @@ def _versions(manifest: dict[str, Any], policies: dict[str, list[Run]]) -> Html:
     for name, runs in policies.items():
         seeds = ", ".join(str(r.seed) for r in runs)
         pairs.append((f"Seeds of {name}", seeds))
+    for run in manifest.get("runs") or []:
+        if isinstance(run, dict) and run.get("log_sha256"):
+            pairs.append(
+                (f"Log of {run.get('policy')}, seed {run.get('seed')}", f"sha256 {run['log_sha256']}")
+            )
     return _facts(pairs)
 
 
