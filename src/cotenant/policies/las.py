@@ -93,16 +93,13 @@ class AttainedLevels(Ranking):
             return math.inf
         return record.queued_s + self._knob * record.ran_s
 
-    def badness(self, view: View, record: JobRecord) -> float:
-        return float(self.level(view, record))
-
-    def badness_until_s(self, view: View, record: JobRecord) -> float:
+    def badness(self, view: View, record: JobRecord) -> tuple[float, float]:
         level = self.level(view, record)
         if level == len(self._levels):
-            return math.inf
+            return float(level), math.inf
         gpus = record.job.gpus or 1
         held, since = self._held(record, gpus)
-        return first_instant(gpus, held, since, self._levels[level])
+        return float(level), first_instant(gpus, held, since, self._levels[level])
 
     def bound(self, view: View, record: JobRecord, speed: float) -> float:
         return float(self.level(view, record))

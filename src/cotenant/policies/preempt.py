@@ -47,17 +47,13 @@ def advance(view: View, ranking: Ranking) -> Plan:
     waiting = view.index(Waiting, ranking)
     if not waiting.live and not waiting.claims:
         return EMPTY
-    waiting.turn(view.now)
+    wake = waiting.turn(view.now)
     if waiting.broken:
         return Plan((Reserve(min(waiting.broken), (), _GIVE_UP),), again=True)
     if waiting.ready:
         return _honour(view, waiting)
-    wake = waiting.next_turn_s()
     if waiting.blocked:
-        victims = view.index(Victims, ranking)
-        gained = victims.turn(view.now)
-        if gained is not None:
-            waiting.unblock_if(lambda line: gained < line.limit and victims.may_help(line.shape, line.limit))
+        _reopen(waiting, view.index(Victims, ranking), view.now)
     step = _Step(view, waiting, ranking)
     for _, record, line in waiting.heads():
         found = step.serve(record, line)
@@ -68,6 +64,16 @@ def advance(view: View, ranking: Ranking) -> Plan:
     if step.holds or wake < math.inf:
         return Plan(tuple(step.holds), wake_at_s=wake if wake < math.inf else None)
     return EMPTY
+
+
+def _reopen(waiting: Waiting, victims: Victims, now: float) -> None:
+    """Look again at blocked lines that free devices, or a job that has come to be a victim, may help."""
+    gained = victims.turn(now)
+    if waiting.freed:
+        waiting.freed = False
+        waiting.unblock_if(lambda line: victims.may_help(line.shape, line.limit))
+    elif gained is not None:
+        waiting.unblock_if(lambda line: gained < line.limit and victims.may_help(line.shape, line.limit))
 
 
 def _honour(view: View, waiting: Waiting) -> Plan:

@@ -28,7 +28,14 @@ class Ranking:
     """An order of waiting jobs, and one of running jobs. Both depend on the state and the time alone.
 
     Priority comes first in either, and is not a ranking's business.
+
+    Attributes
+    ----------
+    by_speed : bool
+        Whether a running job's badness depends on its speed.
     """
+
+    by_speed = False
 
     def version(self, view: View) -> int:
         """Changes when the order of waiting jobs must be worked out again."""
@@ -42,13 +49,12 @@ class Ranking:
         """When a waiting job's rank changes by itself; infinite if never."""
         return math.inf
 
-    def badness(self, view: View, record: JobRecord) -> float:
-        """Of a running job; larger is stopped first."""
-        raise NotImplementedError
+    def badness(self, view: View, record: JobRecord) -> tuple[float, float]:
+        """Of a running job: larger is stopped first; and when it changes by itself.
 
-    def badness_until_s(self, view: View, record: JobRecord) -> float:
-        """When a running job's badness changes by itself, later than now; infinite if never."""
-        return math.inf
+        The second is later than now, and infinite if never.
+        """
+        raise NotImplementedError
 
     def bound(self, view: View, record: JobRecord, speed: float) -> float:
         """What the badness of a victim of equal priority must exceed.

@@ -51,20 +51,19 @@ class Srtf(Params):
 class _ByRemaining(Ranking):
     """Badness is the predicted end: it stands still while a job runs, so order needs no refresh."""
 
+    by_speed = True
+
     def __init__(self, margin_s: float) -> None:
         self._margin_s = margin_s
 
     def rank(self, view: View, record: JobRecord) -> float:
         return record.remaining_at(view.now)
 
-    def badness(self, view: View, record: JobRecord) -> float:
-        return _end_s(view, record)
-
-    def badness_until_s(self, view: View, record: JobRecord) -> float:
+    def badness(self, view: View, record: JobRecord) -> tuple[float, float]:
         end = _end_s(view, record)
-        if record.rate <= 0.0 or end == math.inf:
-            return math.inf
-        return max(end + _GRACE_S, math.nextafter(view.now, math.inf))
+        if record.rate <= 0.0:
+            return end, math.inf
+        return end, max(end + _GRACE_S, math.nextafter(view.now, math.inf))
 
     def bound(self, view: View, record: JobRecord, speed: float) -> float:
         return view.now + record.remaining_at(view.now) / speed + self._margin_s

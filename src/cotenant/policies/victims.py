@@ -97,6 +97,14 @@ class Victims(Index):
     def rated(self, record: JobRecord) -> None:
         """Speed, priority or status changed."""
         before = self.standing.get(record.id)
+        if record.status == Status.STOPPING:
+            if before is None:
+                return
+        elif not self._ranking.by_speed and before is not None and before[0] == record.priority:
+            return
+        self._update(record, before)
+
+    def _update(self, record: JobRecord, before: Standing | None) -> None:
         self._judge(record)
         after = self.standing.get(record.id)
         if before != after and record.place is not None:
@@ -128,8 +136,8 @@ class Victims(Index):
         if self._quantum and now - record.started_s < self._quantum:
             self._set_timer(job_id, self._of_age(record))
             return
-        self.standing[job_id] = (record.priority, -self._ranking.badness(self._view, record))
-        until = self._ranking.badness_until_s(self._view, record)
+        badness, until = self._ranking.badness(self._view, record)
+        self.standing[job_id] = (record.priority, -badness)
         if until < math.inf:
             self._set_timer(job_id, until)
 
@@ -153,7 +161,7 @@ class Victims(Index):
         while timers and timers[0][0] <= now:
             t, job_id = heapq.heappop(timers)
             if due.get(job_id) == t:
-                self.rated(self._view.running[job_id])
+                self._update(self._view.running[job_id], self.standing.get(job_id))
         gained, self.gained = self.gained, None
         return gained
 
@@ -181,19 +189,23 @@ class Victims(Index):
         if row is not None:
             return row
         ledger = self._ledger
-        row = [FREE] * ledger.whole[bay].bit_count()
+        row = []
         if not ledger.draining[self._layout.bay_node[bay]]:
             standing = self.standing
-            costs = [(standing[j], n) for j, n in self.in_bay[bay].items() if j in standing]
-            costs.sort()
-            for cost, n in costs:
-                row += [cost] * n
+            for job_id, count in self.in_bay[bay].items():
+                cost = standing.get(job_id)
+                if cost is not None:
+                    row += (cost,) * count
+            row.sort()
+            whole = ledger.whole[bay]
+            if whole:
+                row[:0] = (FREE,) * whole.bit_count()
         self._rows[bay] = row
         return row
 
     def may_help(self, shape: Shape, limit: Standing, kind: int = -1) -> bool:
         """Whether some bay has the devices for victims below this limit; cheap, and never wrongly no."""
-        if shape.spans:
+        if shape.spans or not shape.gpus:
             return True
         for k in shape.types if kind < 0 else (kind,):
             entries = self.order(k, shape.gpus)

@@ -73,6 +73,8 @@ class Waiting(Index):
     claims : dict of int to Claim
     ready, broken : set of int
         Claims whose devices are all empty; claims of which a device failed or is drained.
+    freed : bool
+        Devices have become free since the policy last cleared this.
     """
 
     def __init__(self, view: View, ranking: Ranking) -> None:
@@ -92,6 +94,7 @@ class Waiting(Index):
         self._claimed: dict[int, int] = {}
         self._timers: list[tuple[float, int, _Key]] = []
         self.blocked: list[Line] = []
+        self.freed = True
         for record in self._view.queue:
             self.enqueued(record)
 
@@ -135,9 +138,10 @@ class Waiting(Index):
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """Devices are left: something is gained, perhaps only by a claim."""
         claimed, job = self._claimed, record.job
-        more = job.cpu_milli or job.host_memory_bytes or self._view.books.limits
-        if more or not claimed or any(d not in claimed for d in place.devices):
+        if job.cpu_milli or job.host_memory_bytes or self._view.books.limits:
             self.unblock()
+        elif not claimed or any(d not in claimed for d in place.devices):
+            self.freed = True
         if claimed:
             for device in place.devices:
                 owner = claimed.get(device)
@@ -257,8 +261,8 @@ class Waiting(Index):
                 line.blocked = False
         self.blocked = [line for line in self.blocked if line.blocked]
 
-    def turn(self, now: float) -> None:
-        """Bring ranks up to the present."""
+    def turn(self, now: float) -> float:
+        """Bring ranks up to the present; when one changes by itself next, infinite if never."""
         if self._ranking.version(self._view) != self._version:
             self._build()
         timers = self._timers
@@ -268,11 +272,7 @@ class Waiting(Index):
                 record = self._view.records[job_id]
                 self.dequeued(record)
                 self.enqueued(record)
-
-    def next_turn_s(self) -> float:
-        """When a rank changes by itself; infinite if never."""
-        timers, live = self._timers, self.live
-        while timers and live.get(timers[0][1]) is not timers[0][2]:
+        while timers and self.live.get(timers[0][1]) is not timers[0][2]:
             heapq.heappop(timers)
         return timers[0][0] if timers else math.inf
 
