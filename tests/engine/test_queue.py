@@ -30,7 +30,7 @@ class Model:
 
     def submit(self, priority: int) -> None:
         job_id = len(self.jobs)
-        record = JobRecord(Job(job_id, f"j{job_id}", 0.0, priority=priority), SHAPE, 0.0, 0.0)
+        record = JobRecord.of(Job(job_id, f"j{job_id}", 0.0, priority=priority), SHAPE, 0.0, 0.0)
         self.jobs.append(record)
         self.queue.push(record)
 

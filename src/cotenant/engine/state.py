@@ -24,6 +24,10 @@ from cotenant.model.view import HOOKS, Source
 __all__ = ["State"]
 
 
+_PENDING, _RUNNING, _ENDED = Status.PENDING, Status.RUNNING, Status.ENDED
+# Names of their own: looking up members of an enumeration is slow on the hot path.
+
+
 class State(Source):
     """The present, as folded from all events so far.
 
@@ -175,7 +179,7 @@ class State(Source):
         if job.id in self.records:
             raise IllegalEventError(f"job {job.id} is submitted at {event.t} but lives already")
         predicted = self._runtime.predict_s(job).mean if self._runtime else job.estimate_s
-        record = JobRecord(job, self.shapes.count(job), event.t, predicted)
+        record = JobRecord.of(job, self.shapes.count(job), event.t, predicted)
         self.records[job.id] = record
         self.counts["submitted"] += 1
         self.queue.push(record)
@@ -191,25 +195,28 @@ class State(Source):
         self.counts["cancelled" if event.reason in ("cancelled", "left") else "rejected"] += 1
 
     def _started(self, event: ev.Started) -> None:
-        record = self._expect(event.id, event, Status.PENDING)
-        place = Placement(event.devices, event.share or WHOLE, event.node)
-        record.status = Status.RUNNING
+        job_id, devices = event.id, event.devices
+        record = self.records.get(job_id)
+        if record is None or record.status:
+            record = self._expect(job_id, event, _PENDING)
+        place = Placement(devices, event.share or WHOLE, event.node)
+        record.status = _RUNNING
         self.queue.left(record)
-        if not event.resumed:
+        if event.resumed:
+            record.suspended = False
+        else:
             record.work_s = 0.0
         record.attempt = event.attempt
-        record.suspended = False
         record.place = place
         record.started_s = record.rated_s = event.t
         record.rate = 1.0
         record.hold = None
-        self.running[record.id] = record
+        self.running[job_id] = record
         if record.reserved:
             self._unreserve(record)
         job = record.job
-        self.ledger.occupy(record.id, place, job.cpu_milli, job.host_memory_bytes)
-        used = self.books.used
-        used[job.tenant] = used.get(job.tenant, 0) + len(event.devices)
+        self.ledger.occupy(job_id, place, job.cpu_milli, job.host_memory_bytes)
+        self.books.used[job.tenant] += len(devices)
         for hook in self._dequeued:
             hook(record)
         for placed in self._placed:
@@ -237,11 +244,13 @@ class State(Source):
         self._requeue(record, event.t)
 
     def _ended(self, event: ev.Ended) -> None:
-        record = self._expect_running(event.id, event)
+        record = self.running.get(event.id)
+        if record is None:
+            record = self._expect_running(event.id, event)
         self._leave_devices(record, event.t)
         if event.final:
-            record.status = Status.ENDED
-            del self.records[record.id]
+            record.status = _ENDED
+            del self.records[event.id]
             self.counts[event.outcome] += 1
             self.service.add(record.ran_s * (record.job.gpus or 1))
             if self._runtime and event.outcome == "done":

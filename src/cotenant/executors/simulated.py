@@ -18,12 +18,15 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+
+import msgspec
 
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
 from cotenant.model.jobs import Job
 from cotenant.model.layout import Layout
-from cotenant.model.placement import DEVICE_MILLI, Placement
+from cotenant.model.placement import DEVICE_MILLI, WHOLE, Placement
 from cotenant.model.ports import Truth
 from cotenant.model.settings import Settings
 from cotenant.model.workload import Behaviour, Workload
@@ -35,39 +38,22 @@ _END, _READY, _SAVED, _LEFT_OLD, _GAVE_UP = range(5)
 _Entry = tuple[float, int, int, int]
 
 
-class _Run:
+class _Run(msgspec.Struct, gc=False, eq=False):
     """An attempt in the world. ``epoch`` dates its entry in the heap: a later one voids it."""
 
-    __slots__ = (
-        "alone",
-        "attempt",
-        "epoch",
-        "job",
-        "left_s",
-        "paused",
-        "place",
-        "rate",
-        "saved_s",
-        "shared",
-        "since_s",
-        "source",
-        "total_s",
-    )
-
-    def __init__(self, job: Job, place: Placement, attempt: int, total_s: float, left_s: float) -> None:
-        self.job = job
-        self.place = place
-        self.attempt = attempt
-        self.total_s = total_s
-        self.left_s = left_s
-        self.saved_s = total_s - left_s
-        self.rate = 0.0
-        self.alone = 1.0
-        self.since_s = 0.0
-        self.epoch = 0
-        self.paused = False
-        self.shared = place.share.mode != "exclusive"
-        self.source = "alone"
+    job: Job
+    place: Placement
+    attempt: int
+    total_s: float
+    left_s: float
+    saved_s: float
+    since_s: float
+    shared: bool
+    alone: float
+    rate: float = 0.0
+    epoch: int = 0
+    paused: bool = False
+    source: str = "alone"
 
 
 class SimulatedExecutor:
@@ -131,46 +117,45 @@ class SimulatedExecutor:
 
     def wait(self, until: float) -> list[ev.Event]:
         """Events of the next instant, in the documented order."""
-        while True:  # only without rate events has an instant nothing to tell
-            heap, runs = self._heap, self._runs
-            t = self._submit_s
-            while heap:
-                entry = heap[0]
-                if entry[2] == _END:  # by far the most frequent kind: checked here, without a call
-                    run = runs.get(entry[1])
-                    valid = run is not None and run.epoch == entry[3]
-                else:
-                    valid = self._valid(entry)
-                if valid:
-                    t = min(t, entry[0])
-                    break
-                heapq.heappop(heap)
-            if self._incident_s < t:
-                t = self._incident_s
-            if t < self._now:
-                t = self._now
-            if t > until:
-                self._now = until
-                return []
-            if t == _INF:
-                return []
-            self._now = t
-            played = self._incident_s <= t
-            if played:
-                self._play_incidents(t)
-            while self._submit_s <= t:
-                self._submit()
-            while heap and heap[0][0] <= t:
-                entry = heapq.heappop(heap)
+        heap, runs = self._heap, self._runs
+        t = self._submit_s
+        while heap:
+            entry = heap[0]
+            if entry[2] == _END:  # by far the most frequent kind: checked here, without a call
+                run = runs.get(entry[1])
+                valid = run is not None and run.epoch == entry[3]
+            else:
+                valid = self._valid(entry)
+            if valid:
+                if entry[0] < t:
+                    t = entry[0]
+                break
+            heappop(heap)
+        if self._incident_s < t:
+            t = self._incident_s
+        if t < self._now:
+            t = self._now
+        if t > until:
+            self._now = until
+            return []
+        if t == _INF:
+            return []
+        self._now = t
+        if self._incident_s <= t:
+            self._play_incidents(t)
+        while self._submit_s <= t:
+            self._submit()
+        while heap and heap[0][0] <= t:
+            entry = heappop(heap)
+            if entry[2] != _END:
                 if self._valid(entry):
                     self._due(entry)
+                heap = self._heap  # it may have been swept
+            elif (run := runs.get(entry[1])) is not None and run.epoch == entry[3]:
+                self._finish(run)
                 heap = self._heap
-            out, self._out = self._out, []
-            if played:
-                # A request to cancel comes last: the rest of this instant has happened to the job already.
-                out.sort(key=lambda event: isinstance(event, ev.CancelRequested))
-            if out:
-                return out
+        out, self._out = self._out, []
+        return out
 
     def _valid(self, entry: _Entry) -> bool:
         if entry[2] == _GAVE_UP:
@@ -207,16 +192,14 @@ class SimulatedExecutor:
         self._advance()
 
     def _push(self, t: float, job_id: int, kind: int, epoch: int) -> None:
-        heapq.heappush(self._heap, (t, job_id, kind, epoch))
+        heappush(self._heap, (t, job_id, kind, epoch))
         if len(self._heap) > 4 * (len(self._runs) + len(self._patient)) + 4096:
             self._heap = [e for e in self._heap if self._valid(e)]
             heapq.heapify(self._heap)
 
     def _due(self, entry: _Entry) -> None:
         kind, job_id = entry[2], entry[1]
-        if kind == _END:
-            self._finish(self._runs[job_id])
-        elif kind == _READY:
+        if kind == _READY:
             run = self._runs[job_id]
             run.paused = False
             self._rerate(run)
@@ -240,12 +223,12 @@ class SimulatedExecutor:
             if failed < len(behaviour.failed_after_s):
                 total = behaviour.failed_after_s[failed]
         left = self._left.pop(job_id, total) if self._left else total
-        run = _Run(job, place, attempt, total, left)
-        run.since_s = now
+        shared = place.share is not WHOLE and place.share.mode != "exclusive"
+        alone = self._alone_speed(job, place)
+        run = _Run(job, place, attempt, total, left, total - left, now, shared, alone)
         self._runs[job_id] = run
         if self._patient:
             self._patient.discard(job_id)
-        run.alone = self._alone_speed(job, place)
         delay = settings.decision_latency_s + (self._restore_s(job) if resumed else settings.start_s)
         if run.shared:
             self._join(job_id, place)
@@ -339,7 +322,10 @@ class SimulatedExecutor:
     def _finish(self, run: _Run) -> None:
         job_id = run.job.id
         self._settle(run)
-        self._leave(run)
+        if run.shared or self._leaving:
+            self._leave(run)
+        else:
+            del self._runs[job_id]
         behaviour = self._behaviours[job_id]
         failed = self._failed.get(job_id, 0) if behaviour.failed_after_s else 0
         if failed < len(behaviour.failed_after_s):
@@ -347,7 +333,8 @@ class SimulatedExecutor:
             self._out.append(ev.Ended(self._now, job_id, run.attempt, "failed", run.total_s, run.total_s))
             return
         del self._behaviours[job_id]
-        self._failed.pop(job_id, None)
+        if failed:
+            del self._failed[job_id]
         self._out.append(ev.Ended(self._now, job_id, run.attempt, behaviour.outcome, run.total_s))  # type: ignore[arg-type]
 
     def _saved(self, run: _Run) -> None:
@@ -492,7 +479,9 @@ class SimulatedExecutor:
             return 1.0
         blocks = layout.blocks(devices)
         if blocks is not None and len(blocks) == 1 and len(devices) == job.gpus:
-            return self._solo_speed(job.model, layout.bay_type[blocks[0][0]])
+            kind = layout.bay_type[blocks[0][0]]
+            known = self._solo.get((job.model, kind))
+            return known if known is not None else self._solo_speed(job.model, kind)
         kinds = {layout.device_type[d] for d in devices}
         speed = min(self._solo_speed(job.model, k) for k in kinds)
         widest = max(layout.bay_size[b] for k in kinds for b in layout.type_bays[k])

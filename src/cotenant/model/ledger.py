@@ -66,6 +66,7 @@ class Ledger:
         self.usable = [True] * n
         self.draining = [False] * layout.node_count
         self.reserved: dict[int, int] = {}
+        self._impaired = False  # any device down or node draining: then freeing looks closer
         self.free_cpu = [node.cpu_milli for node in layout.cluster.nodes]
         self.free_host = [node.host_memory_bytes for node in layout.cluster.nodes]
         self.has_cpu = [node.cpu_milli > 0 for node in layout.cluster.nodes]
@@ -101,8 +102,6 @@ class Ledger:
             return
         self.whole[bay] = mask
         before, after = old.bit_count(), mask.bit_count()
-        if before == after:
-            return
         kind = self.layout.bay_type[bay]
         bit, rows = self.layout.bay_bit[bay], self._bays_with[kind]
         if before:
@@ -133,49 +132,57 @@ class Ledger:
         return place
 
     def _take(self, job_id: int, place: Placement) -> None:
-        layout, share = self.layout, place.share
+        share, devices = place.share, place.devices
+        all_residents, free_milli, free_memory = self.residents, self.free_milli, self.free_memory
         if share is WHOLE or share.mode == "exclusive":
             mine = (job_id,)
-            for device in place.devices:
-                self.residents[device] = mine
-                self.free_milli[device] = 0
-                self.free_memory[device] = 0
+            for device in devices:
+                all_residents[device] = mine
+                free_milli[device] = 0
+                free_memory[device] = 0
         elif share.mode == "spatial":
-            for device in place.devices:
-                beside = self.residents[device]
-                self.residents[device] = tuple(sorted((*beside, job_id))) if beside else (job_id,)
-                self.free_milli[device] -= share.compute_milli
-                self.free_memory[device] -= share.memory_bytes
+            milli, memory = share.compute_milli, share.memory_bytes
+            for device in devices:
+                beside = all_residents[device]
+                all_residents[device] = tuple(sorted((*beside, job_id))) if beside else (job_id,)
+                free_milli[device] -= milli
+                free_memory[device] -= memory
         else:
-            for device in place.devices:
-                self.residents[device] = tuple(sorted((*self.residents[device], job_id)))
-                self.free_milli[device] -= share.compute_milli
-                self.free_memory[device] = self._memory_left(device)
-        blocks = layout.blocks(place.devices)
-        for bay, mask in blocks or ():
-            self._set_whole(bay, self.whole[bay] & ~mask)
+            for device in devices:
+                all_residents[device] = tuple(sorted((*all_residents[device], job_id)))
+                free_milli[device] -= share.compute_milli
+                free_memory[device] = self._memory_left(device)
+        whole = self.whole
+        for bay, mask in self.layout.blocks(devices) or ():
+            taken = whole[bay] & mask
+            if taken:
+                self._set_whole(bay, whole[bay] ^ taken)
 
     def _give(self, job_id: int, place: Placement) -> None:
-        layout, share = self.layout, place.share
+        share, devices = place.share, place.devices
+        all_residents, free_milli, free_memory = self.residents, self.free_milli, self.free_memory
+        empty = True
         if share is WHOLE or share.mode == "exclusive":
-            for device in place.devices:
-                self.residents[device] = ()
-                self.free_milli[device] = DEVICE_MILLI
-                self.free_memory[device] = layout.device_memory[device]
-        elif share.mode == "spatial":
-            for device in place.devices:
-                residents = self.residents[device]
-                rest = () if len(residents) == 1 else tuple([j for j in residents if j != job_id])
-                self.residents[device] = rest
-                self.free_milli[device] += share.compute_milli
-                self.free_memory[device] += share.memory_bytes
+            capacity = self.layout.device_memory
+            for device in devices:
+                all_residents[device] = ()
+                free_milli[device] = DEVICE_MILLI
+                free_memory[device] = capacity[device]
         else:
-            for device in place.devices:
-                self.residents[device] = tuple(j for j in self.residents[device] if j != job_id)
-                self.free_milli[device] += share.compute_milli
-                self.free_memory[device] = self._memory_left(device)
-        for bay, mask in layout.blocks(place.devices) or ():
-            freed = self._freed(bay, mask)
+            spatial = share.mode == "spatial"
+            milli, memory = share.compute_milli, share.memory_bytes
+            for device in devices:
+                residents = all_residents[device]
+                if len(residents) == 1:
+                    all_residents[device] = ()
+                else:
+                    all_residents[device] = tuple([j for j in residents if j != job_id])
+                    empty = False
+                free_milli[device] += milli
+                free_memory[device] = free_memory[device] + memory if spatial else self._memory_left(device)
+        sound = empty and not self.reserved and not self._impaired
+        for bay, mask in self.layout.blocks(devices) or ():
+            freed = mask if sound else self._freed(bay, mask)
             if freed:
                 self._set_whole(bay, self.whole[bay] | freed)
 
@@ -241,10 +248,12 @@ class Ledger:
         for device in devices:
             self.usable[device] = usable
             self._refresh(self.layout.device_bay[device])
+        self._impaired = not all(self.usable) or any(self.draining)
 
     def set_draining(self, node: int, draining: bool) -> None:
         """A node stops or starts taking new jobs."""
         self.draining[node] = draining
+        self._impaired = not all(self.usable) or any(self.draining)
         for bay in self.layout.node_bays[node]:
             self._refresh(bay)
 

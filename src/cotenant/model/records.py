@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+import msgspec
+
 from cotenant.model.jobs import Job
 from cotenant.model.placement import Placement
 from cotenant.model.plan import Reason
@@ -21,7 +23,7 @@ class Status(enum.IntEnum):
     ENDED = 3
 
 
-class JobRecord:
+class JobRecord(msgspec.Struct, gc=False, eq=False):
     """One live job.
 
     Attributes
@@ -58,50 +60,32 @@ class JobRecord:
         Pending with saved state: its next start resumes.
     """
 
-    __slots__ = (
-        "attempt",
-        "failures",
-        "hold",
-        "id",
-        "job",
-        "key",
-        "losses",
-        "place",
-        "predicted_s",
-        "priority",
-        "queued_s",
-        "ran_s",
-        "rate",
-        "rated_s",
-        "reserved",
-        "shape",
-        "started_s",
-        "status",
-        "suspended",
-        "work_s",
-    )
+    job: Job
+    shape: Shape
+    queued_s: float
+    predicted_s: float
+    id: int
+    priority: int
+    key: tuple[int, int]
+    rated_s: float
+    status: Status = Status.PENDING
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    place: Placement | None = None
+    started_s: float = -1.0
+    ran_s: float = 0.0
+    work_s: float = 0.0
+    rate: float = 0.0
+    hold: Reason | None = None
+    reserved: tuple[int, ...] = ()
+    suspended: bool = False
 
-    def __init__(self, job: Job, shape: Shape, now: float, predicted_s: float) -> None:
-        self.job = job
-        self.id = job.id
-        self.shape = shape
-        self.status = Status.PENDING
-        self.priority = job.priority
-        self.key = (-job.priority, job.id)
-        self.attempt = 0
-        self.failures = 0
-        self.losses = 0
-        self.place: Placement | None = None
-        self.queued_s = now
-        self.started_s = -1.0
-        self.ran_s = 0.0
-        self.work_s = 0.0
-        self.rate = 0.0
-        self.rated_s = now
-        self.predicted_s = predicted_s
-        self.hold: Reason | None = None
-        self.reserved: tuple[int, ...] = ()
-        self.suspended = False
+    @classmethod
+    def of(cls, job: Job, shape: Shape, now: float, predicted_s: float) -> JobRecord:
+        """The record of a job that has just been submitted."""
+        priority = job.priority
+        return cls(job, shape, now, predicted_s, job.id, priority, (-priority, job.id), now)
 
     def work_at(self, now: float) -> float:
         """Useful work of this attempt so far, in reference-device seconds."""

@@ -6,6 +6,7 @@ The answer is None or a typed ``Refusal``.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from cotenant.model.jobs import Job
@@ -39,7 +40,7 @@ class Books:
         self.settings = settings
         self.records = records
         self.limits: dict[str, int] = {}
-        self.used: dict[str, int] = {}
+        self.used: defaultdict[str, int] = defaultdict(int)
 
 
 def check_start(

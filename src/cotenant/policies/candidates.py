@@ -280,6 +280,8 @@ class Candidates(Index):
         slots = self._groups.slots
         for slot in range(found.seen, len(slots)):
             key = slots[slot]
+            if found.gpus > 1 and key[1][0][1] > 1:
+                continue  # a seat beside a gang member: not for gangs
             if key[0] in found.types and key[2] == found.circle:
                 verdict = self._verdict(found.model, found.short, slot, key)
                 if verdict is not None:

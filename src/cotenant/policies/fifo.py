@@ -47,7 +47,7 @@ class Fifo(Params):
             heads = view.index(EligibleHead)
             holds, head = limit_holds(view, heads), heads.head()
         else:
-            head = view.head()
+            head = view.queue.head()
         if head is None:
             return Plan(holds) if holds else EMPTY
         if head.shape.gpus == 0:

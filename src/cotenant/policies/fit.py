@@ -38,7 +38,7 @@ def order(record: JobRecord) -> int:
 
     >>> from cotenant.model.jobs import Job
     >>> low, high = Job(id=3, name="l", submit_s=0.0), Job(id=9, name="h", submit_s=1.0, priority=1)
-    >>> make = lambda job: JobRecord(job, None, 0.0, 0.0)
+    >>> make = lambda job: JobRecord.of(job, None, 0.0, 0.0)
     >>> order(make(high)) < order(make(low))
     True
     """

@@ -1,7 +1,7 @@
 """Sets of jobs that share devices, indexed so that the best partner is found without a scan.
 
-Two kinds of place can take a newcomer. A *seat* is one device, whoever is on it: a single
-job may sit beside other singles or beside a member of a gang. A *group* is the devices of
+Two kinds of place can take a newcomer. A *seat* is one device: a single job may sit
+beside other singles, or alone beside a member of a gang. A *group* is the devices of
 a gang, all held by the same jobs: a gang of the same size may join. A *slot* is what
 matters of either for interference: device type, models present with their weights, and who
 may join (the circle). For each size and slot, places lie in rows by free memory in GiB; a
@@ -228,6 +228,10 @@ class GroupIndex(Index):
         jobs = [records[j].job for j in residents]
         circle = circle_of(jobs[0])
         if circle is None:
+            return None
+        if seat and len(jobs) > 1 and any(job.gpus > 1 for job in jobs):
+            # One guest beside a gang member and no more: it bounds the harm to a gang, and the
+            # number of distinct slots, which would otherwise run into the hundred thousands.
             return None
         if len(jobs) == 1:
             members: tuple[Member, ...] = ((jobs[0].model, jobs[0].gpus if seat else 1),)
