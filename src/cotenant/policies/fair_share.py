@@ -5,6 +5,7 @@ Card: ``docs/policies/fair-share.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from cotenant.errors import ConfigError
@@ -14,7 +15,7 @@ from cotenant.model.records import JobRecord
 from cotenant.model.view import View
 from cotenant.policies.reclaim import Claims, Reclaim
 from cotenant.policies.rooms import hosts_fit
-from cotenant.policies.tenancy import Holdings, TenantQueues, fair_shares
+from cotenant.policies.tenancy import Holdings, TenantQueues, fair_shares, footprint
 
 __all__ = ["FairShare"]
 
@@ -23,6 +24,7 @@ _BORROWED = Why("lowest-usage-per-weight")
 _CLAIMED = Why("reclaimed")
 _BROKEN = Why("reservation-broken")
 _Rank = tuple[tuple[float, float], ...]
+_Place = tuple[tuple[int, ...], int]
 _Candidate = tuple[_Rank, tuple[int, int], JobRecord]
 
 
@@ -92,11 +94,10 @@ class FairShare(Params):
             step = self._go_on(view, holdings, record)
             if step is not None:
                 return Plan((step,), again=True)
-        blocked: list[_Candidate] = []
-        best = self._best(view, queues, holdings, claims, blocked)
+        best = self._best(view, queues, holdings, claims)
         if best is not None:
             return Plan((best,), again=True)
-        return self._take_back(view, holdings, claims, blocked)
+        return self._take_back(view, queues, holdings, claims)
 
     @staticmethod
     def _go_on(view: View, holdings: Holdings, record: JobRecord) -> Decision | None:
@@ -124,44 +125,38 @@ class FairShare(Params):
         rank += [(0.0, 0.0)] * (holdings.depth - len(rank))
         return tuple(rank)
 
-    def _best(
-        self,
-        view: View,
-        queues: TenantQueues,
-        holdings: Holdings,
-        claims: Claims,
-        blocked: list[_Candidate],
-    ) -> Start | None:
-        """The start of the best job that fits; those before it that do not are noted."""
-        best: _Candidate | None = None
-        place: tuple[tuple[int, ...], int] | None = None
+    def _heads(self, queues: TenantQueues) -> Iterator[JobRecord]:
+        """The first job of each demand of each tenant; under strict queueing, of each tenant."""
         for groups in queues.groups.values():
-            heads = [g.alike.head() for g in groups.values()]
-            heads = [h for h in heads if not h.reserved] or heads[:0]
+            heads = [h for g in groups.values() if not (h := g.head()).reserved]
             if self.queueing == "strict" and heads:
-                heads = [min(heads, key=lambda h: h.key)]
-            for head in heads:
-                candidate = (self._rank(view, holdings, claims, head), head.key, head)
-                found = None
-                if not holdings.refusal(head, claims.claimed):
-                    if best is not None and candidate[:2] > best[:2]:
-                        continue
-                    found = self._place(view, queues, head)
-                if found is None:
-                    blocked.append(candidate)
-                else:
-                    best, place = candidate, found
+                yield min(heads, key=lambda h: h.key)
+            else:
+                yield from heads
+
+    def _best(self, view: View, queues: TenantQueues, holdings: Holdings, claims: Claims) -> Start | None:
+        """The start of the best job that fits."""
+        best: _Candidate | None = None
+        place: _Place | None = None
+        misfits = queues.misfits
+        for head in self._heads(queues):
+            if footprint(head.shape) in misfits or holdings.refusal(head, claims.claimed):
+                continue
+            candidate = (self._rank(view, holdings, claims, head), head.key)
+            if best is not None and candidate > best[:2]:
+                continue
+            found = self._place(view, queues, head)
+            if found is not None:
+                best, place = (*candidate, head), found
         if best is None or place is None:
             return None
         why = _QUOTA if best[0][0][0] == 0.0 else _BORROWED
         return Start(best[2].id, place[0], why=why, node=place[1])
 
     @staticmethod
-    def _place(view: View, queues: TenantQueues, record: JobRecord) -> tuple[tuple[int, ...], int] | None:
+    def _place(view: View, queues: TenantQueues, record: JobRecord) -> _Place | None:
         """Whole free devices, or a node; remembered for all who ask the same if there are none."""
         shape = record.shape
-        if shape.number in queues.misfits:
-            return None
         if shape.gpus == 0:
             node = view.find_node(record)
             if node >= 0:
@@ -170,26 +165,27 @@ class FairShare(Params):
             devices = view.find(record)
             if devices is not None:
                 return devices, -1
-        queues.misfits.add(shape.number)
+        queues.misfits.add(footprint(shape))
         return None
 
     # -- taking back -----------------------------------------------------------------------
 
-    def _take_back(self, view: View, holdings: Holdings, claims: Claims, blocked: list[_Candidate]) -> Plan:
+    def _take_back(self, view: View, queues: TenantQueues, holdings: Holdings, claims: Claims) -> Plan:
         """Take lent devices back for the first job with a claim; tell the others why they wait."""
-        blocked.sort(key=lambda c: c[:2])
-        wake_s = float("inf")
-        if self.reclaim:
-            search = Reclaim(view, holdings, claims)
-            for _, _, record in blocked:
-                if search.entitled(record) and not holdings.refusal(record, claims.claimed):
-                    found = search.plan(record)
-                    if found:
-                        return Plan(found, again=True)
-            wake_s = search.ready_s
-        holds = [self._hold(view, holdings, record) for _, _, record in blocked if record.hold is None]
-        wakes = wake_s if wake_s < float("inf") else None
-        return Plan(tuple(holds), wake_at_s=wakes) if holds or wakes is not None else EMPTY
+        search = Reclaim(view, holdings, claims)
+        untold, entitled = [], []
+        for head in self._heads(queues):
+            if head.hold is None:
+                untold.append(head)
+            if self.reclaim and search.entitled(head) and not holdings.refusal(head, claims.claimed):
+                entitled.append((self._rank(view, holdings, claims, head), head.key, head))
+        for _, _, record in sorted(entitled, key=lambda c: c[:2]):
+            found = search.plan(record)
+            if found:
+                return Plan(found, again=True)
+        holds = [self._hold(view, holdings, record) for record in sorted(untold, key=lambda r: r.id)]
+        wake_s = search.ready_s if search.ready_s < float("inf") else None
+        return Plan(tuple(holds), wake_at_s=wake_s) if holds or wake_s is not None else EMPTY
 
     @staticmethod
     def _hold(view: View, holdings: Holdings, record: JobRecord) -> Hold:

@@ -8,14 +8,12 @@ tenant furthest over its quota; within it, who started last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from cotenant.model.ledger import low_bits
 from cotenant.model.placement import Placement
 from cotenant.model.plan import Decision, Reserve, Stop, Why
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.view import View
-from cotenant.policies.tenancy import Holdings
+from cotenant.policies.tenancy import Holdings, footprint
 
 __all__ = ["Claims", "Reclaim"]
 
@@ -55,7 +53,7 @@ class Claims:
 
 
 class Reclaim:
-    """The search for one waiting job's victims.
+    """The search for victims, for all waiting jobs of one moment.
 
     Attributes
     ----------
@@ -66,90 +64,88 @@ class Reclaim:
     def __init__(self, view: View, holdings: Holdings, claims: Claims) -> None:
         self.view, self.holdings, self.claims = view, holdings, claims
         self.ready_s = float("inf")
+        over = {n for n in holdings.guaranteed if holdings.over_quota(n, claims.taken) > 0}
+        self._borrowers = [
+            tenant
+            for tenant, jobs in holdings.jobs.items()
+            if jobs and not over.isdisjoint(holdings.path(tenant))
+        ]
+        self._orders: dict[tuple[tuple[str, str], ...], list[JobRecord]] = {}
+        self._hopeless: set[tuple[object, ...]] = set()
 
     def entitled(self, record: JobRecord) -> bool:
         """Whether a job may claim anything at all: guaranteed, and within some quota above it."""
         job = record.job
-        if job.job_class != "guaranteed" or not job.gpus or not self._anything_lent():
+        if job.job_class != "guaranteed" or not job.gpus:
+            return False
+        if not self._borrowers and not self.holdings.opportunistic:
             return False
         path, claimed = self.holdings.path(job.tenant), self.claims.claimed
         return any(self.holdings.within_quota(name, job.gpus, claimed) for name in path)
 
-    def _anything_lent(self) -> bool:
-        """Whether any device is held by an opportunistic job or over a quota: O(tenants)."""
-        holdings, taken = self.holdings, self.claims.taken
-        held, guaranteed = holdings.held, holdings.guaranteed
-        return any(
-            count > guaranteed.get(name, 0) or holdings.over_quota(name, taken) > 0
-            for name, count in held.items()
-        )
-
     def plan(self, record: JobRecord) -> tuple[Decision, ...]:
         """Keep devices for a job and stop who is there; empty if there is no complete plan."""
-        order = self._order(record)
-        if not order:
+        sides = tuple((t, s) for t in self._borrowers if (s := self._side(record, t)))
+        # All who ask the same and may claim from the same share one search.
+        key = (sides, footprint(record.shape))
+        if key in self._hopeless:
             return ()
-        for kind in record.shape.types:
+        order = self._orders.get(sides)
+        if order is None:
+            order = self._orders[sides] = self._order(sides)
+        for kind in record.shape.types if order else ():
             found = self._on(kind, record, order)
-            if found is None:
-                continue
-            devices, victims = found
-            stops = [
-                Stop(v.id, v.job.suspendable, record.id, _why(v)) for v in sorted(victims, key=lambda r: r.id)
-            ]
-            return (Reserve(record.id, devices), *stops)
+            if found is not None:
+                devices, victims = found
+                stops = [Stop(v.id, v.job.suspendable, record.id, _why(v)) for v in victims]
+                return (Reserve(record.id, devices), *sorted(stops, key=lambda s: s.id))
+        self._hopeless.add(key)
         return ()
 
     # -- who -----------------------------------------------------------------------------
 
-    def _order(self, record: JobRecord) -> list[JobRecord]:
-        """Jobs that may give way to this one, first to go first."""
-        free: list[JobRecord] = []
-        lent: dict[str, list[JobRecord]] = {}
-        for other in self.view.running.values():
-            if other.status != Status.RUNNING or not other.job.gpus:
-                continue
-            opportunistic = other.job.job_class == "opportunistic"
-            side = "" if opportunistic else self._borrower(record, other)
-            if side is None or not (opportunistic or other.job.suspendable) or not self._old_enough(other):
-                continue
-            if opportunistic:
-                free.append(other)
-            else:
-                lent.setdefault(side, []).append(other)
-        free.sort(key=_last_started)
-        return free + self._borrowers(lent)
-
-    def _borrower(self, record: JobRecord, other: JobRecord) -> str | None:
-        """The borrowing side that another job belongs to, if this job may claim from it."""
-        mine, theirs = self.holdings.path(record.job.tenant), self.holdings.path(other.job.tenant)
+    def _side(self, record: JobRecord, tenant: str) -> str:
+        """The borrower, a tenant or an ancestor of it, from whom this job may claim; empty if none."""
+        holdings, claims = self.holdings, self.claims
+        mine, theirs = holdings.path(record.job.tenant), holdings.path(tenant)
         at = 0
         while at < min(len(mine), len(theirs)) and mine[at] == theirs[at]:
             at += 1
         if at in (len(mine), len(theirs)):
-            return None
-        claims = self.claims
-        if not self.holdings.within_quota(mine[at], record.job.gpus, claims.claimed):
-            return None
-        return theirs[at] if self.holdings.over_quota(theirs[at], claims.taken) > 0 else None
+            return ""
+        if not holdings.within_quota(mine[at], record.job.gpus, claims.claimed):
+            return ""
+        return theirs[at] if holdings.over_quota(theirs[at], claims.taken) > 0 else ""
 
-    def _borrowers(self, lent: Mapping[str, list[JobRecord]]) -> list[JobRecord]:
-        """Borrowing jobs: always from who is furthest over quota once the ones before have gone."""
-        over = {side: self.holdings.over_quota(side, self.claims.taken) for side in lent}
-        stacks = {side: sorted(jobs, key=_last_started, reverse=True) for side, jobs in lent.items()}
-        order = []
+    def _order(self, sides: tuple[tuple[str, str], ...]) -> list[JobRecord]:
+        """Jobs that may give way, first to go first.
+
+        Of borrowing jobs, always one of who is furthest over quota once those before have gone.
+        """
+        holdings = self.holdings
+        order = [r for r in reversed(holdings.opportunistic.values()) if self._may_stop(r)]
+        over = {side: holdings.over_quota(side, self.claims.taken) for _, side in sides}
+        stacks: dict[str, list[JobRecord]] = {}
+        for tenant, side in sides:
+            stacks.setdefault(side, []).extend(holdings.jobs[tenant].values())
+        for stack in stacks.values():
+            stack.sort(key=lambda r: (r.started_s, r.id))
         while over:
             side = min(over, key=lambda s: (-over[s], s))
             if over[side] <= 0 or not stacks[side]:
                 del over[side]
                 continue
             job = stacks[side].pop()
-            over[side] -= job.job.gpus
-            order.append(job)
+            if job.job.suspendable and self._may_stop(job):
+                over[side] -= job.job.gpus
+                order.append(job)
         return order
 
-    def _old_enough(self, other: JobRecord) -> bool:
-        ready_s = other.started_s + self.view.settings.min_quantum_s
+    def _may_stop(self, record: JobRecord) -> bool:
+        """Whether a job runs on devices and has had its least quantum."""
+        if record.status != Status.RUNNING or not record.job.gpus:
+            return False
+        ready_s = record.started_s + self.view.settings.min_quantum_s
         if ready_s <= self.view.now:
             return True
         self.ready_s = min(self.ready_s, ready_s)
@@ -242,10 +238,6 @@ class Reclaim:
             and (not ledger.has_host[node] or h <= ledger.free_host[node] + host.get(node, 0))
             for node, c, h in wanted
         )
-
-
-def _last_started(record: JobRecord) -> tuple[float, int]:
-    return (-record.started_s, -record.id)
 
 
 def _why(victim: JobRecord) -> Why:

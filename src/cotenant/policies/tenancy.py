@@ -10,11 +10,12 @@ from cotenant.model.cluster import Tenant
 from cotenant.model.placement import Placement
 from cotenant.model.plan import Reason, Refusal
 from cotenant.model.records import JobRecord
+from cotenant.model.shape import Shape
 from cotenant.model.usage import ancestry
 from cotenant.model.view import Index, View
 from cotenant.policies.demands import Alike
 
-__all__ = ["Group", "Holdings", "TenantQueues", "fair_shares"]
+__all__ = ["Footprint", "Holdings", "TenantQueues", "fair_shares", "footprint"]
 
 
 class Holdings(Index):
@@ -30,6 +31,10 @@ class Holdings(Index):
     weights : dict of str to float
     depth : int
         Levels of the hierarchy.
+    jobs : dict of str to dict of int to JobRecord
+        Guaranteed jobs that run, by tenant, in order of start.
+    opportunistic : dict of int to JobRecord
+        Opportunistic jobs that run, in order of start.
     """
 
     def __init__(self, view: View) -> None:
@@ -41,6 +46,8 @@ class Holdings(Index):
         self.depth = max((len(path) for path in self._paths.values()), default=1)
         self.held: dict[str, int] = {}
         self.guaranteed: dict[str, int] = {}
+        self.jobs: dict[str, dict[int, JobRecord]] = {}
+        self.opportunistic: dict[int, JobRecord] = {}
         for record in view.running.values():
             if record.place is not None:
                 self.placed(record, record.place)
@@ -54,10 +61,18 @@ class Holdings(Index):
     def placed(self, record: JobRecord, place: Placement) -> None:
         """A job took devices."""
         self._change(record, len(place.devices))
+        self._running(record)[record.id] = record
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """A job left devices."""
         self._change(record, -len(place.devices))
+        if record.place is None:
+            self._running(record).pop(record.id, None)
+
+    def _running(self, record: JobRecord) -> dict[int, JobRecord]:
+        if record.job.job_class == "opportunistic":
+            return self.opportunistic
+        return self.jobs.setdefault(record.job.tenant, {})
 
     def _change(self, record: JobRecord, by: int) -> None:
         job = record.job
@@ -89,15 +104,13 @@ class Holdings(Index):
         return None
 
 
-class Group:
-    """Waiting jobs of one tenant and class that ask for the same."""
+Footprint = tuple[int, tuple[int, ...], int, int]
+"""Devices, types that will do, host CPU and memory: all that matters where devices are whole."""
 
-    __slots__ = ("alike", "number", "tenant")
 
-    def __init__(self, tenant: str, number: int) -> None:
-        self.tenant = tenant
-        self.number = number
-        self.alike = Alike()
+def footprint(shape: Shape) -> Footprint:
+    """What a demand needs to find whole devices."""
+    return (shape.gpus, shape.types, shape.cpu_milli, shape.host_bytes)
 
 
 class TenantQueues(Index):
@@ -105,15 +118,15 @@ class TenantQueues(Index):
 
     Attributes
     ----------
-    groups : dict of str to dict of (int, bool) to Group
-        For each tenant that waits: its groups by demand and whether opportunistic.
-    misfits : set of int
-        Demands for which there are no devices; true until capacity grows.
+    groups : dict of str to dict of (Footprint, bool) to Alike
+        For each tenant that waits: its jobs by footprint and whether opportunistic.
+    misfits : set of Footprint
+        Footprints for which there are no devices; true until capacity grows.
     """
 
     def __init__(self, view: View) -> None:
-        self.groups: dict[str, dict[tuple[int, bool], Group]] = {}
-        self.misfits: set[int] = set()
+        self.groups: dict[str, dict[tuple[Footprint, bool], Alike]] = {}
+        self.misfits: set[Footprint] = set()
         self._serial = 0
         for record in view.queue:
             self.enqueued(record)
@@ -124,21 +137,21 @@ class TenantQueues(Index):
             return
         job = record.job
         mine = self.groups.setdefault(job.tenant, {})
-        key = (record.shape.number, job.job_class == "opportunistic")
-        group = mine.get(key)
-        if group is None:
-            group = mine[key] = Group(job.tenant, record.shape.number)
+        key = (footprint(record.shape), job.job_class == "opportunistic")
+        alike = mine.get(key)
+        if alike is None:
+            alike = mine[key] = Alike()
         self._serial += 1
-        group.alike.push(record, self._serial)
+        alike.push(record, self._serial)
 
     def dequeued(self, record: JobRecord) -> None:
         """A job left."""
         if record.shape.never:
             return
         job = record.job
-        key = (record.shape.number, job.job_class == "opportunistic")
+        key = (footprint(record.shape), job.job_class == "opportunistic")
         mine = self.groups[job.tenant]
-        if not mine[key].alike.left():
+        if not mine[key].left():
             del mine[key]
             if not mine:
                 del self.groups[job.tenant]
