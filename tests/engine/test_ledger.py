@@ -306,3 +306,33 @@ def test_nodes_without_the_host_share_are_passed_over() -> None:
     wanted = shape(gpus=2, cpu_milli=60000, device_types=("small",))
     assert find_whole(taken(), wanted) == (5, 6)
     assert find_whole(taken(5), wanted) is None
+
+
+def test_host_needs_that_no_node_can_meet_are_said_at_once() -> None:
+    # Node 0 declares 64 cores and 100 GiB, node 2 declares 32 cores, node 1 nothing at all.
+    asked = {"device_types": ("big",), "cpu_milli": 64001, "host_memory_bytes": 0}
+    assert shape(gpus=1, **asked).never is None  # node 1 has a big card and declares no limit
+    found = shape(gpus=2, **asked).never
+    assert found is not None
+    reason, facts = found
+    assert reason.value == "never-fits"
+    assert facts == {"needs_gpus": 2, "needs_cpu_milli": 64001, "largest_node_cpu_milli": 64000}
+    assert shape(gpus=2, **{**asked, "cpu_milli": 64000}).never is None
+    # Two devices over nodes 0 and 1: 32,001 on each (rounded up), which node 0 has.
+    assert shape("any", gpus=2, **asked).never is None
+    assert find_whole(taken(), shape("any", gpus=2, **asked)) == (0, 4)
+    found = shape(gpus=0, host_memory_bytes=10**15, cpu_milli=0).never
+    assert found is None  # a CPU-only job may go to nodes that declare no memory
+
+
+def test_a_job_whose_host_needs_are_never_met_blocks_nobody() -> None:
+    from cotenant.policies.fifo import Fifo
+    from cotenant.testing import Harness
+
+    cluster = Cluster(types=(BIG,), nodes=(Node(name="n", gpus=(("big", 2),), cpu_milli=8000),))
+    h = Harness(cluster, Fifo())
+    h.submit("a", cpu_milli=8001)
+    h.submit("b", cpu_milli=8000, runs_s=5.0)
+    run = h.run()
+    assert (run.end_s("a"), run.end_s("b")) == (None, 5.0)
+    assert run.state.counts["rejected"] == 1

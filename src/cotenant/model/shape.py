@@ -78,19 +78,54 @@ class Shape:
             return Reason.NEVER_FITS, {"needs_gpus": job.gpus, "cluster_gpus": max(counts.values())}
         if not self.single and not self.spans:
             return Reason.SPAN, {"needs_gpus": job.gpus, "largest_node_gpus": widest}
-        return None
+        return self._never_host(job, layout)
+
+    def _never_host(self, job: Job, layout: Layout) -> tuple[Reason, dict[str, Any]] | None:
+        """Whether the nodes' declared cores and memory forbid the job for ever."""
+        if not (job.cpu_milli or job.host_memory_bytes):
+            return None
+        for kind in self.types:
+            most = [_most_devices(job, layout, bay) for bay in layout.type_bays[kind]]
+            if max(most) >= job.gpus or (self.spans and sum(most) >= job.gpus):
+                return None
+        return Reason.NEVER_FITS, {"needs_gpus": job.gpus} | _host_facts(job, layout)
 
     @staticmethod
     def _never_cpu(job: Job, layout: Layout) -> tuple[Reason, dict[str, Any]] | None:
-        nodes = layout.cluster.nodes
-        if any(_host_could(node.cpu_milli, job.cpu_milli) for node in nodes):
-            return None
-        most = max((node.cpu_milli for node in nodes), default=0)
-        return Reason.NEVER_FITS, {"needs_cpu_milli": job.cpu_milli, "largest_node_cpu_milli": most}
+        for node in layout.cluster.nodes:
+            if _host_could(node.cpu_milli, job.cpu_milli) and _host_could(
+                node.host_memory_bytes, job.host_memory_bytes
+            ):
+                return None
+        return Reason.NEVER_FITS, _host_facts(job, layout)
 
 
 def _host_could(capacity: int, need: int) -> bool:
     return capacity == 0 or need <= capacity
+
+
+def _most_devices(job: Job, layout: Layout, bay: int) -> int:
+    """Most devices of an empty bay whose share of the job's host needs its node can meet."""
+    node, most = layout.cluster.nodes[layout.bay_node[bay]], layout.bay_size[bay]
+    for capacity, need in (
+        (node.cpu_milli, job.cpu_milli),
+        (node.host_memory_bytes, job.host_memory_bytes),
+    ):
+        if capacity and need:
+            most = min(most, capacity * job.gpus // need)
+    return most
+
+
+def _host_facts(job: Job, layout: Layout) -> dict[str, Any]:
+    """What is asked of the host, and the most there is; only what is asked."""
+    nodes, facts = layout.cluster.nodes, {}
+    if job.cpu_milli or not job.host_memory_bytes:
+        facts["needs_cpu_milli"] = job.cpu_milli
+        facts["largest_node_cpu_milli"] = max((n.cpu_milli for n in nodes), default=0)
+    if job.host_memory_bytes:
+        facts["needs_host_bytes"] = job.host_memory_bytes
+        facts["largest_node_host_bytes"] = max((n.host_memory_bytes for n in nodes), default=0)
+    return facts
 
 
 def _no_type(job: Job, layout: Layout) -> tuple[Reason, dict[str, Any]]:
@@ -204,7 +239,9 @@ def _span(ledger: Ledger, shape: Shape, kind: int) -> tuple[int, ...] | None:
     needs_host = bool(shape.cpu_milli or shape.host_bytes)
     for roomiest in ledger.bays_by_most_room(kind):
         bay, take = roomiest, min(ledger.whole[roomiest].bit_count(), left)
-        if needs_host and not host_fits(ledger, shape, bay, take):
+        while needs_host and take and not host_fits(ledger, shape, bay, take):
+            take -= 1
+        if not take:
             continue
         if take == left and not needs_host:
             taken = {ledger.layout.device_bay[d] for d in devices}
