@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -245,18 +246,9 @@ def _limits(name: str, run: Run, span: float, kept: Sequence[str]) -> Chart:
     seconds, unit = time_unit(span)
     timeline = run.metrics.timeline
     reasons = [c for c in timeline.columns if c.startswith(REASON_PREFIX)]
-    frame = binned(timeline, [*reasons, *(c for c in kept if c not in reasons)], BINS // 2)
-    labels = {c: show(c.removeprefix(REASON_PREFIX)) for c in kept}
     others = [c for c in reasons if c not in kept]
-    domain = [*labels.values(), *(["other"] if others else [])]
-    rows, start = [], start_of(run)
-    for row in frame.iter_rows(named=True):
-        at = rounded((row["start_s"] - start) / seconds)
-        rows += [{"t": at, "why": labels[c], "v": rounded(row[c])} for c in kept]
-        if others:
-            rows.append({"t": at, "why": "other", "v": rounded(sum(row[c] for c in others))})
-    if not reasons:
-        rows = []
+    domain = [*(_label(c) for c in kept), *(["other"] if others else [])]
+    rows = _limit_rows(run, reasons, kept, seconds) if reasons else []
     spec = (
         chart()
         .mark_area(interpolate="step-after", opacity=0.85)
@@ -280,3 +272,21 @@ def _limits(name: str, run: Run, span: float, kept: Sequence[str]) -> Chart:
         finished(spec, rows, 220),
         empty="No job had to wait.",
     )
+
+
+def _label(column: str) -> str:
+    return show(column.removeprefix(REASON_PREFIX))
+
+
+def _limit_rows(
+    run: Run, reasons: Sequence[str], kept: Sequence[str], seconds: float
+) -> list[dict[str, Any]]:
+    columns = [*reasons, *(c for c in kept if c not in reasons)]
+    others = [c for c in reasons if c not in kept]
+    rows: list[dict[str, Any]] = []
+    for row in binned(run.metrics.timeline, columns, BINS // 2).iter_rows(named=True):
+        at = rounded((row["start_s"] - start_of(run)) / seconds)
+        rows += [{"t": at, "why": _label(c), "v": rounded(row[c])} for c in kept]
+        if others:
+            rows.append({"t": at, "why": "other", "v": rounded(sum(row[c] for c in others))})
+    return rows

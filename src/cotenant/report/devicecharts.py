@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import polars as pl
 
@@ -19,8 +20,6 @@ GANTT_SEGMENTS = 400
 
 def heat(name: str, run: Run, span: float, most: float) -> Chart:
     """Residents by device and time; ``most`` is the darkest colour, common to all panels."""
-    import altair as alt
-
     seconds, unit = time_unit(span)
     frame = run.metrics.devices
     groups = int(frame["group"].max() or 0) + 1 if frame.height else 0  # type: ignore[arg-type]
@@ -38,11 +37,27 @@ def heat(name: str, run: Run, span: float, most: float) -> Chart:
         }
         for row, _, a, b, residents, busy in cells.iter_rows()
     ]
-    spec = (
+    spec = _heat_marks(unit, span / seconds, most)
+    text = (
+        f"Mean number of jobs on each device{'' if width == 1 else f' (rows of {width})'}. Seed {run.seed}."
+    )
+    return Chart(
+        f"heat-{name}",
+        f"Residents by device and time: {show(name)}",
+        text,
+        finished(spec, rows, 260),
+        empty="There are no devices, or the run has no duration.",
+    )
+
+
+def _heat_marks(unit: str, length: float, most: float) -> Any:
+    import altair as alt
+
+    return (
         chart()
         .mark_rect()
         .encode(
-            x=time_axis(unit, span / seconds, "a"),
+            x=time_axis(unit, length, "a"),
             x2="b:Q",
             y=alt.Y(
                 "d:Q",
@@ -64,16 +79,6 @@ def heat(name: str, run: Run, span: float, most: float) -> Chart:
                 alt.Tooltip("u:Q", title="busy", format=".0%"),
             ],
         )
-    )
-    text = (
-        f"Mean number of jobs on each device{'' if width == 1 else f' (rows of {width})'}. Seed {run.seed}."
-    )
-    return Chart(
-        f"heat-{name}",
-        f"Residents by device and time: {show(name)}",
-        text,
-        finished(spec, rows, 260),
-        empty="There are no devices, or the run has no duration.",
     )
 
 
@@ -105,17 +110,7 @@ def gantt(name: str, run: Run) -> Chart:
     start = start_of(run)
     span = float(frame["to_s"].max()) - start if frame.height else 0.0  # type: ignore[arg-type]
     seconds, unit = time_unit(span)
-    rows = [
-        {
-            "a": rounded((row["from_s"] - start) / seconds, 6),
-            "b": rounded((row["to_s"] - start) / seconds, 6),
-            "d": row["device"],
-            "job": show(row["name"] or "")[:60],
-            "gpus": row["gpus"],
-            "size": SIZE_CLASSES[int(size_class([row["gpus"] or 0])[0])],
-        }
-        for row in frame.iter_rows(named=True)
-    ]
+    rows = _gantt_rows(frame, start, seconds)
     spec = (
         chart()
         .mark_bar(opacity=0.7, strokeWidth=0.5, stroke="currentColor")
@@ -140,3 +135,17 @@ def gantt(name: str, run: Run) -> Chart:
         finished(spec, rows, 260),
         empty="No job was on the first devices.",
     )
+
+
+def _gantt_rows(frame: pl.DataFrame, start: float, seconds: float) -> list[dict[str, Any]]:
+    return [
+        {
+            "a": rounded((row["from_s"] - start) / seconds, 6),
+            "b": rounded((row["to_s"] - start) / seconds, 6),
+            "d": row["device"],
+            "job": show(row["name"] or "")[:60],
+            "gpus": row["gpus"],
+            "size": SIZE_CLASSES[int(size_class([row["gpus"] or 0])[0])],
+        }
+        for row in frame.iter_rows(named=True)
+    ]

@@ -149,24 +149,23 @@ class JobTable:
     def frame(self, end_s: float, capacity: int) -> pl.DataFrame:
         """One row for each job, as of ``end_s``; null where a value does not apply."""
         have = np.flatnonzero(~np.isnan(self.submit_s[: self.size]))
-        outcome = self.outcome[have].astype(np.int64)
         waiting, running = self.reason[have] >= 0, self.width[have] >= 0
+        outcome = self.outcome[have].astype(np.int64)
         outcome[running & (outcome == 0)] = Outcomes.RUNNING
         submit, first, end = self.submit_s[have], self.first_s[have], self.end_s[have]
-        gpus = self.gpus[have]
-        run = self.run_s[have] + running * end_s
+        run = _clean(self.run_s[have] + running * end_s)
         work = self.work_s[have] + self.open_work_s[have]
         started = ~np.isnan(first)
         over = np.isin(outcome, (Outcomes.DONE, Outcomes.FAILED, Outcomes.CANCELLED)) & started
         jct = np.where(started & (outcome != Outcomes.REJECTED), end - submit, np.nan)
         ideal = np.where(over & (work > 0), work, np.nan)
-        contention = np.where(over & (jct > 0), self.demand[have], np.nan)
-        contention /= np.where(jct > 0, jct, 1.0) * max(capacity, 1)
+        lived = np.where(over & (jct > 0), jct, np.nan)
+        contention = self.demand[have] / (lived * max(capacity, 1))
         columns: dict[str, Any] = {
             "id": have,
             "name": self._name_column(have),
             **{name: _words(self.codes[name], codes[have]) for name, codes in self.words.items()},
-            "gpus": gpus,
+            "gpus": self.gpus[have],
             "priority": self.priority[have],
             "submit_s": submit,
             "first_start_s": first,
@@ -174,12 +173,12 @@ class JobTable:
             "outcome": pl.Series(Outcomes.NAMES, dtype=pl.String).gather(outcome),
             "wait_s": first - submit,
             "queued_s": _clean(self.queued_s[have] + waiting * end_s),
-            "run_s": _clean(run),
+            "run_s": run,
             "gpu_s": _clean(self.gpu_s[have] + np.maximum(self.width[have], 0) * end_s),
             "jct_s": jct,
             "work_s": work,
             "slowdown": jct / ideal,
-            "corun_slowdown": _clean(run) / ideal,
+            "corun_slowdown": run / ideal,
             "rho": jct / (ideal * np.maximum(1.0, contention)),
             "attempts": self.attempts[have],
             "preemptions": self.suspensions[have],
