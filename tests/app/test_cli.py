@@ -286,6 +286,7 @@ def test_results_are_compared_reported_and_explained(inside: Run, jobs_csv: Path
     table = inside("compare", "out")
     assert "mine.py:Mine:factor=2" in table.stdout
     assert "Completion time, mean" in table.stdout
+    assert "fifo: all 2 seeds gave the same result, so n = 1 in effect" in table.stdout
     found = json.loads(inside("compare", "out", "--json").stdout)
     # The same rule under another name: the same times, so a mean of 700 / 3 s for both.
     means = [found["policies"][name]["jct_s_mean"]["mean"] for name in ("fifo", "mine.py:Mine:factor=2")]
@@ -394,3 +395,34 @@ def test_the_demo_writes_a_report(inside: Run, tmp_path: Path) -> None:
     assert [p["policy"] for p in policies] == ["fifo", "backfill", "srtf", "las", "colocate"]
     assert (tmp_path / "d" / "report.html").stat().st_size > 10_000
     assert inside("replay", "d").returncode == 0
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "gpus", "mean_jct_s"),
+    [("n500-g64", "64", 8250.8), ("n2000-g64", "64", 8984.1), ("n8000-g512", "512", 5703.9)],
+)
+def test_strict_fifo_over_one_big_node_gives_the_known_numbers(
+    inside: Run, data_dir: Path, name: str, gpus: str, mean_jct_s: float
+) -> None:
+    """The common trace's README gives these means, exact where only counts matter."""
+    trace = data_dir / "traces" / "common" / f"common-{name}.csv.gz"
+    code, found, _ = simulate(inside, str(trace), "--policy", "fifo", "--gpus", gpus, "--gpus-per-node", gpus)
+    assert code == 0
+    assert found["policies"][0]["mean_jct_s"] == pytest.approx(mean_jct_s, abs=0.05)  # type: ignore[index]
+
+
+def test_incidents_of_a_file_happen(inside: Run, jobs_csv: Path) -> None:
+    (jobs_csv.parent / "i.toml").write_text(
+        '[[incident]]\nkind = "node-down"\nat = "2min"\nnode = "n0"\nlasts = "80s"\n'
+    )
+    code, found, _ = simulate(inside, "jobs.csv", "-p", "fifo", "--gpus", "2", "--incidents", "i.toml")
+    assert code == 0
+    # b loses its device at 120 and begins again at 200: 500; then c until 550.
+    assert found["policies"][0]["makespan_s"] == pytest.approx(550.0)  # type: ignore[index]
+
+
+def test_completion_offers_commands(cotenant: Run) -> None:
+    env = {"_COTENANT_COMPLETE": "complete_bash", "COMP_WORDS": "cotenant sim", "COMP_CWORD": "1"}
+    done = cotenant(env=env)
+    assert done.stdout.split() == ["simulate"]

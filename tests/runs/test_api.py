@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,22 @@ def test_an_empty_workload_is_a_valid_result() -> None:
     assert result.summary["jobs_submitted"] == 0
     assert result.summary["jct_s_mean"] is None
     assert result.jobs.height == 0
+
+
+def test_an_interrupt_closes_the_log_and_is_passed_on(tmp_path: Path) -> None:
+    class Impatient(Fifo):
+        """Presses Ctrl-C at 50 s."""
+
+        def decide(self, view: Any) -> Plan:
+            if view.now >= 50.0:
+                signal.raise_signal(signal.SIGINT)
+            return super().decide(view)
+
+    with pytest.raises(KeyboardInterrupt):
+        cotenant.simulate(three_jobs(), 2, Impatient(), out=tmp_path / "o")
+    result = cotenant.Result.open(tmp_path / "o")
+    last = list(result.events())[-1]
+    assert isinstance(last, Closed)
+    assert last.interrupted
+    assert (last.t, last.running, last.waiting) == (50.0, 2, 1)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -56,12 +56,21 @@ def compare(
     first, *others = policies
     pairings = [pair(policies[first], policies[name]) for name in others]
     if as_json:
-        _print_comparison(values, pairings)
+        _print_comparison(values, pairings, [n for n, runs in policies.items() if _all_equal(runs)])
         return
     print_table(("metric", *policies), _rows(values, everything), right=list(policies))
     said = [headline(p, policies[first], policies[name]) for p, name in zip(pairings, others, strict=True)]
     for lead, detail in said or [single(policies[first])]:
         say(f"{lead} {detail}".rstrip())
+    for name, runs in policies.items():
+        if _all_equal(runs):
+            say(f"{name}: all {len(runs)} seeds gave the same result, so n = 1 in effect")
+
+
+def _all_equal(runs: Sequence[Run]) -> bool:
+    """True if several seeds gave one result; an interval over them would say nothing."""
+    found = [{k: v for k, v in run.metrics.summary.items() if k != "seed"} for run in runs]
+    return len(found) > 1 and all(one == found[0] for one in found)
 
 
 def _policies(folders: Sequence[Path]) -> dict[str, list[Run]]:
@@ -97,12 +106,15 @@ def _shown(value: Estimate, key: str) -> str:
     return f"{text} [{cell(value.low, key)}, {cell(value.high, key)}]"
 
 
-def _print_comparison(values: dict[str, dict[str, Estimate]], pairings: Sequence[Pairing]) -> None:
+def _print_comparison(
+    values: dict[str, dict[str, Estimate]], pairings: Sequence[Pairing], equal: Sequence[str]
+) -> None:
     import msgspec
 
     found: dict[str, Any] = {
         "policies": {name: msgspec.to_builtins(own) for name, own in values.items()},
         "comparisons": msgspec.to_builtins(list(pairings)),
+        "one_in_effect": sorted(equal),
     }
     print_json(found)
 

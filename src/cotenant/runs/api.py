@@ -12,6 +12,7 @@ import msgspec
 from cotenant.errors import ConfigError, PolicyError
 from cotenant.model.cluster import Cluster
 from cotenant.model.settings import Settings
+from cotenant.runs.control import Control, on_interrupt
 from cotenant.runs.folders import claim
 from cotenant.runs.manifest import RunEntry, new_manifest, write_manifest
 from cotenant.runs.prepare import Prepared
@@ -163,6 +164,8 @@ def simulate(
     outcome = _run(prepared, chosen, label, seed, folder)
     if outcome.status == "failed":
         raise PolicyError(outcome.error)
+    if outcome.status == "interrupted":
+        raise KeyboardInterrupt
     return result
 
 
@@ -213,7 +216,11 @@ def _run(prepared: Prepared, policy: Any, label: str, seed: int, folder: Path) -
         assumptions=list(world.workload.assumptions),
         runs=[entry],
     )
-    outcome = run_one(prepared, policy, label=label, seed=seed, folder=folder / entry.folder)
+    control = Control()
+    with on_interrupt(control.stop):
+        outcome = run_one(
+            prepared, policy, label=label, seed=seed, folder=folder / entry.folder, control=control
+        )
     entry.status, entry.error = outcome.status, outcome.error
     entry.log_sha256, entry.log_bytes = outcome.log_sha256, outcome.log_bytes
     write_manifest(folder, manifest)
