@@ -220,3 +220,16 @@ def test_a_browser_draws_every_chart(report, tmp_path, width):
     assert ">This chart could not be drawn" not in page
     assert "alert(1)" in page  # as text
     assert "<script>alert(1)" not in page
+
+
+def test_the_detail_picture_never_shows_a_busy_device_as_idle(monkeypatch):
+    import polars as pl
+
+    from cotenant.report import devicecharts
+
+    monkeypatch.setattr(devicecharts, "GANTT_SEGMENTS", 2)
+    stays = pl.DataFrame(
+        {"device": [0, 1, 0], "id": [0, 1, 2], "from_s": [0.0, 0.0, 10.0], "to_s": [5.0, 99.0, 20.0]}
+    )
+    # The third stay begins at 10 s and is not shown, so nothing is shown beyond 10 s.
+    assert devicecharts._first_stays(stays)["to_s"].to_list() == [5.0, 10.0]

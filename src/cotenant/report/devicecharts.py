@@ -106,7 +106,7 @@ def gantt(name: str, run: Run) -> Chart:
     """Stays on the first few devices, one bar each."""
     import altair as alt
 
-    frame = run.metrics.segments.sort("from_s", "device", "id").head(GANTT_SEGMENTS)
+    frame = _first_stays(run.metrics.segments)
     start = start_of(run)
     span = float(frame["to_s"].max()) - start if frame.height else 0.0  # type: ignore[arg-type]
     seconds, unit = time_unit(span)
@@ -131,10 +131,19 @@ def gantt(name: str, run: Run) -> Chart:
     return Chart(
         f"gantt-{name}",
         f"First devices in detail: {show(name)}",
-        f"Who was on the first devices, the first {GANTT_SEGMENTS} stays at most; darker where jobs share. Seed {run.seed}.",
+        f"Who was on the first devices, for as long as {GANTT_SEGMENTS} stays last; darker where jobs share. Seed {run.seed}.",
         finished(spec, rows, 260),
         empty="No job was on the first devices.",
     )
+
+
+def _first_stays(segments: pl.DataFrame) -> pl.DataFrame:
+    """The first stays, cut off where the next one would begin: an empty place in the picture was idle."""
+    ordered = segments.sort("from_s", "device", "id")
+    if ordered.height <= GANTT_SEGMENTS:
+        return ordered
+    edge = ordered["from_s"][GANTT_SEGMENTS]
+    return ordered.head(GANTT_SEGMENTS).with_columns(pl.min_horizontal("to_s", pl.lit(edge)))
 
 
 def _gantt_rows(frame: pl.DataFrame, start: float, seconds: float) -> list[dict[str, Any]]:
