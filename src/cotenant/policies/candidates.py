@@ -1,4 +1,10 @@
-"""Which waiting jobs might start now, and beside whom: the incremental half of co-location."""
+"""Which waiting jobs might start now, and beside whom: the incremental half of co-location.
+
+The invariant: a waiting job that fits somewhere is reached from an entry of ``heap``. So a
+call without entries has nothing to do, and a fresh index, where everything is an entry,
+decides the same. Entries are of three kinds, oldest job first: a demand whose head may find
+free devices, a class whose head may find partners, a place whose oldest taker may come.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +18,12 @@ from cotenant.model.queue import PendingQueue
 from cotenant.model.records import JobRecord
 from cotenant.model.rules import check_start
 from cotenant.model.view import Index, View
-from cotenant.policies.groups import Circle, GroupIndex, SlotKey, circle_of, needed_gib
+from cotenant.policies.groups import Circle, GroupIndex, circle_of, needed_gib
+from cotenant.policies.verdicts import LEVELS, Rank, Verdicts
 
 __all__ = ["Candidates", "share_of"]
 
-_LEVELS = 16
-_Verdict = tuple[int, tuple[float, SlotKey]]
+_FREE, _BESIDE, _PLACE = range(3)
 
 
 def share_of(job: Job, capacity: int) -> Share:
@@ -41,55 +47,60 @@ _SHARES: dict[tuple[int, int], Share] = {}
 class _Class:
     """Waiting jobs that are alike for sharing: same size, model, memory, circle, types."""
 
-    __slots__ = ("circle", "gib", "gpus", "levels", "model", "queue", "seen", "short", "types", "verdicts")
+    __slots__ = (
+        "bit",
+        "circle",
+        "gib",
+        "gpus",
+        "judged",
+        "levels",
+        "model",
+        "queue",
+        "ranks",
+        "short",
+        "types",
+    )
 
-    def __init__(
-        self, *, gpus: int, model: str, gib: int, circle: Circle, types: tuple[int, ...], short: bool
-    ) -> None:
-        self.gpus = gpus
-        self.short = short
-        self.model = model
-        self.gib = gib
+    def __init__(self, job: Job, circle: Circle, types: tuple[int, ...], *, short: bool, bit: int) -> None:
+        self.gpus = job.gpus
+        self.model = job.model
+        self.gib = needed_gib(job)
         self.circle = circle
         self.types = types
+        self.short = short
+        self.bit = bit
         self.queue = PendingQueue()
-        self.seen = 0
-        self.levels = [0] * _LEVELS
-        self.verdicts: dict[int, tuple[float, SlotKey]] = {}
+        self.judged = 0
+        self.levels = [0] * LEVELS
+        self.ranks: dict[int, Rank] = {}
 
 
 class Candidates(Index):
-    """Which waiting jobs might start now, oldest first.
-
-    Invariant: a job that fits somewhere is at the head of a demand or class that lies in
-    ``heap``. So a call without candidates has nothing to do, and a fresh index, where
-    everything is a candidate, decides the same.
-    """
+    """Waiting jobs by demand and class, and what changed for them."""
 
     def __init__(self, view: View, min_speed: float, min_gain: float, guest_s: float) -> None:
         self._view = view
-        self._min_speed, self._min_gain, self._guest_s = min_speed, min_gain, guest_s
+        self._guest_s = guest_s
         self._groups = view.index(GroupIndex)
-        self._groups.changed = self._group_changed
+        self._groups.changed = self._place_changed
         self.forecast_version = view.forecast.version
-        self._verdicts: dict[tuple[str, bool, int], _Verdict | None] = {}
-        self._demands: dict[tuple[Any, ...], PendingQueue] = {}
-        self._classes: dict[tuple[Any, ...], _Class] = {}
-        # What waits, so that a change looks at nothing else.
-        self._waiting_classes: dict[int, dict[int, _Class]] = {}
-        self._waiting_demands: dict[int, tuple[int, tuple[int, ...], PendingQueue]] = {}
-        self._demand_keys: dict[tuple[int, str], tuple[Any, ...]] = {}
-        self.heap: list[tuple[tuple[int, int], int, PendingQueue]] = []
+        self._verdicts = Verdicts(view, min_speed, min_gain)
+        self.heap: list[tuple[tuple[int, int], int, Any]] = []
         self._fill()
 
     def _fill(self) -> None:
         """Take in all that waits."""
         self._limited = frozenset(self._view.books.limits)
-        self._demands.clear()
-        self._classes.clear()
-        self._demand_keys.clear()
-        self._waiting_classes.clear()
-        self._waiting_demands.clear()
+        self._demands: dict[tuple[Any, ...], PendingQueue] = {}
+        self._demand_keys: dict[tuple[int, str], PendingQueue] = {}
+        self._classes: dict[tuple[Any, ...], _Class] = {}
+        self._by_number: list[_Class] = []
+        # What waits, so that a change looks at nothing else: demands, and classes as bits by size.
+        self._waiting_demands: dict[int, tuple[int, tuple[int, ...], PendingQueue]] = {}
+        self._waiting_bits: dict[int, int] = {}
+        # For each slot: classes that have judged it, and those that accept it, as bits.
+        self._judged: dict[int, int] = {}
+        self._accepts: dict[int, int] = {}
         self.heap.clear()
         for record in self._view.queue:
             self.enqueued(record)
@@ -102,13 +113,11 @@ class Candidates(Index):
     def _demand(self, record: JobRecord) -> PendingQueue:
         shape = record.shape
         short = (shape.number, self._tenant(record))
-        key = self._demand_keys.get(short)
-        if key is None:
-            key = (shape.gpus, shape.types, shape.cpu_milli, shape.host_bytes, short[1])
-            self._demand_keys[short] = key
-        queue = self._demands.get(key)
+        queue = self._demand_keys.get(short)
         if queue is None:
-            queue = self._demands[key] = PendingQueue()
+            key = (shape.gpus, shape.types, shape.cpu_milli, shape.host_bytes, short[1])
+            queue = self._demands.setdefault(key, PendingQueue())
+            self._demand_keys[short] = queue
         return queue
 
     def _class(self, record: JobRecord) -> _Class | None:
@@ -116,14 +125,14 @@ class Candidates(Index):
         circle = circle_of(job)
         if circle is None or job.gpus == 0:
             return None
-        types = record.shape.types
         short = 0.0 < record.predicted_s <= self._guest_s
+        types = record.shape.types
         key = (job.gpus, job.model, needed_gib(job), circle, types, short, self._tenant(record))
         found = self._classes.get(key)
         if found is None:
-            found = self._classes[key] = _Class(
-                gpus=job.gpus, model=job.model, gib=key[2], circle=circle, types=types, short=short
-            )
+            found = _Class(job, circle, types, short=short, bit=1 << len(self._by_number))
+            self._classes[key] = found
+            self._by_number.append(found)
         return found
 
     def enqueued(self, record: JobRecord) -> None:
@@ -133,14 +142,15 @@ class Candidates(Index):
         if len(demand) == 1:
             self._waiting_demands[id(demand)] = (record.shape.gpus, record.shape.types, demand)
         if demand.head() is record:
-            heapq.heappush(self.heap, (record.key, 0, demand))
+            heapq.heappush(self.heap, (record.key, _FREE, demand))
         found = self._class(record)
         if found is not None:
-            found.queue.push(record)
-            if len(found.queue) == 1:
-                self._waiting_classes.setdefault(found.gpus, {})[id(found)] = found
-            if found.queue.head() is record:
-                heapq.heappush(self.heap, (record.key, 1, found.queue))
+            queue = found.queue
+            queue.push(record)
+            if len(queue) == 1:
+                self._waiting_bits[found.gpus] = self._waiting_bits.get(found.gpus, 0) | found.bit
+            if queue.head() is record:
+                heapq.heappush(self.heap, (record.key, _BESIDE, queue))
 
     def dequeued(self, record: JobRecord) -> None:
         """Whoever heads its demand and class now is a candidate."""
@@ -149,19 +159,19 @@ class Candidates(Index):
         if not len(demand):
             del self._waiting_demands[id(demand)]
         else:
-            self._offer(demand, 0)
+            self._offer(demand, _FREE)
         found = self._class(record)
         if found is not None:
             found.queue.left(record)
             if not len(found.queue):
-                del self._waiting_classes[found.gpus][id(found)]
+                self._waiting_bits[found.gpus] ^= found.bit
             else:
-                self._offer(found.queue, 1)
+                self._offer(found.queue, _BESIDE)
 
-    def _offer(self, queue: PendingQueue, together: int) -> None:
+    def _offer(self, queue: PendingQueue, kind: int) -> None:
         head = queue.head()
         if head is not None:
-            heapq.heappush(self.heap, (head.key, together, queue))
+            heapq.heappush(self.heap, (head.key, kind, queue))
 
     # -- what became free ----------------------------------------------------------------
 
@@ -188,25 +198,50 @@ class Candidates(Index):
         kind, room = layout.bay_type[bay], ledger.whole[bay].bit_count()
         for gpus, types, queue in self._waiting_demands.values():
             if kind in types and (gpus <= room or ledger.free_count[kind] >= gpus > room):
-                self._offer(queue, 0)
+                self._offer(queue, _FREE)
 
     def _offer_all(self) -> None:
         for _, _, queue in self._waiting_demands.values():
-            self._offer(queue, 0)
-        for classes in self._waiting_classes.values():
-            for found in classes.values():
-                self._offer(found.queue, 1)
+            self._offer(queue, _FREE)
+        for waiting in self._waiting_bits.values():
+            self._offer_classes(waiting)
 
-    def _group_changed(self, gpus: int, slot: int, gib: int) -> None:
-        waiting = self._waiting_classes.get(gpus)
-        if not waiting:
-            return
-        for found in waiting.values():
-            if found.gib <= gib:
-                if found.seen <= slot:
-                    self._judge_slots(found)
-                if slot in found.verdicts:
-                    self._offer(found.queue, 1)
+    def _offer_classes(self, bits: int) -> None:
+        while bits:
+            bit = bits & -bits
+            bits ^= bit
+            self._offer(self._by_number[bit.bit_length() - 1].queue, _BESIDE)
+
+    def _place_changed(self, gpus: int, slot: int) -> None:
+        if self._waiting_bits.get(gpus):
+            taker = self._taker(gpus, slot)
+            if taker is not None:
+                heapq.heappush(self.heap, (taker.key, _PLACE, (gpus, slot)))
+
+    def _takers(self, gpus: int, slot: int) -> int:
+        """Waiting classes that accept a slot, as bits."""
+        waiting = self._waiting_bits.get(gpus, 0)
+        unjudged = waiting & ~self._judged.get(slot, 0)
+        while unjudged:
+            bit = unjudged & -unjudged
+            unjudged ^= bit
+            self._judge(self._by_number[bit.bit_length() - 1], slot)
+        return waiting & self._accepts.get(slot, 0)
+
+    def _taker(self, gpus: int, slot: int) -> JobRecord | None:
+        """The oldest head that a slot's places would take."""
+        room = self._groups.most_room(gpus, slot)
+        best: JobRecord | None = None
+        bits = self._takers(gpus, slot)
+        while bits:
+            bit = bits & -bits
+            bits ^= bit
+            found = self._by_number[bit.bit_length() - 1]
+            if found.gib <= room:
+                head = found.queue.head()
+                if head is not None and (best is None or head.key < best.key):
+                    best = head
+        return best
 
     # -- candidates ----------------------------------------------------------------------
 
@@ -214,20 +249,42 @@ class Candidates(Index):
         """The oldest candidate, and whether it is to be tried beside others."""
         heap = self.heap
         while heap:
-            key, together, queue = heap[0]
-            head = queue.head()
-            if head is not None and head.key == key:
-                return head, bool(together)
-            heapq.heappop(heap)
+            key, kind, what = heap[0]
+            head = self._taker(*what) if kind == _PLACE else what.head()
+            if head is None:
+                heapq.heappop(heap)
+            elif head.key == key:
+                return head, kind != _FREE
+            elif kind == _PLACE:
+                heapq.heapreplace(heap, (head.key, kind, what))
+            else:
+                heapq.heappop(heap)
         return None
 
     def exhausted(self) -> None:
         """The candidate just given does not fit."""
-        top = heapq.heappop(self.heap)
-        while self.heap and self.heap[0][:2] == top[:2]:
+        key, kind, what = heapq.heappop(self.heap)
+        while self.heap and self.heap[0][0] == key and self.heap[0][1] == kind:
             heapq.heappop(self.heap)
+        if kind == _PLACE:
+            # Ceilings or host memory keep the oldest taker out: the others are tried one by one.
+            self._offer_classes(self._takers(*what))
 
     # -- partners ------------------------------------------------------------------------
+
+    def _judge(self, found: _Class, slot: int) -> None:
+        """Judge a slot for a class, once."""
+        found.judged |= 1 << slot
+        self._judged[slot] = self._judged.get(slot, 0) | found.bit
+        key = self._groups.slots[slot]
+        if key[0] not in found.types or key[2] != found.circle or (found.gpus > 1 and key[1][0][1] > 1):
+            return
+        verdict = self._verdicts.of(found.model, found.short, slot, key)
+        if verdict is not None:
+            level, rank = verdict
+            found.levels[level] |= 1 << slot
+            found.ranks[slot] = rank
+            self._accepts[slot] = self._accepts.get(slot, 0) | found.bit
 
     def together(self, record: JobRecord) -> Start | None:
         """Start beside the best acceptable partners."""
@@ -244,10 +301,12 @@ class Candidates(Index):
         return Start(record.id, devices, share, Why("best-partners", {"beside": list(beside), "gain": gain}))
 
     def _best(self, found: _Class, record: JobRecord) -> tuple[tuple[int, ...] | None, float]:
-        groups = self._groups
-        if found.seen < len(groups.slots):
-            self._judge_slots(found)
-        live = groups.live.get(found.gpus, 0)
+        live = self._groups.live.get(found.gpus, 0)
+        unjudged = live & ~found.judged
+        while unjudged:
+            bit = unjudged & -unjudged
+            unjudged ^= bit
+            self._judge(found, bit.bit_length() - 1)
         for level in found.levels:
             mask = level & live
             if not mask:
@@ -257,12 +316,12 @@ class Candidates(Index):
                 bit = mask & -mask
                 mask ^= bit
                 slot = bit.bit_length() - 1
-                options.append((found.verdicts[slot], slot))
+                options.append((found.ranks[slot], slot))
             options.sort()
-            for verdict, slot in options:
+            for rank, slot in options:
                 devices = self._place_in(found, slot, record)
                 if devices is not None:
-                    return devices, round(-verdict[0], 4)
+                    return devices, round(-rank[0], 4)
         return None, 0.0
 
     def _place_in(self, found: _Class, slot: int, record: JobRecord) -> tuple[int, ...] | None:
@@ -274,46 +333,6 @@ class Candidates(Index):
             if check_start(self._view.books, record, devices, share) is None:
                 return devices
         return None
-
-    def _judge_slots(self, found: _Class) -> None:
-        """Judge the slots that this class has not met yet."""
-        slots = self._groups.slots
-        for slot in range(found.seen, len(slots)):
-            key = slots[slot]
-            if found.gpus > 1 and key[1][0][1] > 1:
-                continue  # a seat beside a gang member: not for gangs
-            if key[0] in found.types and key[2] == found.circle:
-                verdict = self._verdict(found.model, found.short, slot, key)
-                if verdict is not None:
-                    level, rank = verdict
-                    found.levels[level] |= 1 << slot
-                    found.verdicts[slot] = rank
-        found.seen = len(slots)
-
-    def _verdict(self, model: str, short: bool, slot: int, key: SlotKey) -> _Verdict | None:
-        memo = (model, short, slot)
-        if memo in self._verdicts:
-            return self._verdicts[memo]
-        verdict = self._verdicts[memo] = self._judge(model, short, key)
-        return verdict
-
-    def _judge(self, model: str, short: bool, key: SlotKey) -> _Verdict | None:
-        """Level and rank of adding a model to a slot; None if not acceptable."""
-        forecast, kind = self._view.forecast, self._view.layout.types[key[0]].name
-        present = tuple(m for m, _ in key[1])
-        everyone = (*present, model)
-        speeds = {m: forecast.co_speed(m, _without(everyone, m), kind) for m in set(everyone)}
-        if any(speed.low < self._min_speed for speed in speeds.values()):
-            return None
-        gain = speeds[model].mean
-        for member, weight in key[1]:
-            beside = _without(present, member)
-            before = forecast.co_speed(member, beside, kind).mean if beside else 1.0
-            gain -= weight * (before - speeds[member].mean)
-        if gain < self._min_gain and not short:
-            return None
-        level = _LEVELS - 1 - min(_LEVELS - 1, max(0, int(gain * _LEVELS)))
-        return level, (-gain, key)
 
     def hold(self, record: JobRecord) -> Hold:
         """Why a job fits nowhere: no partner it suits, no memory beside them, or no room at all."""
@@ -327,9 +346,3 @@ class Candidates(Index):
             suits = any(level & live for level in found.levels)
             return Hold(record.id, Reason.MEMORY if suits else Reason.SLOWDOWN, facts)
         return Hold(record.id, reason, facts)
-
-
-def _without(models: tuple[str, ...], one: str) -> tuple[str, ...]:
-    rest = list(models)
-    rest.remove(one)
-    return tuple(sorted(rest))

@@ -89,7 +89,7 @@ class GroupIndex(Index):
     live : dict of int to int
         For each size: bit set of slots with a place in them.
     changed : callable or None
-        Told (gpus, slot, free GiB) whenever a place enters a bucket.
+        Told (gpus, slot) whenever a place enters a bucket.
     """
 
     def __init__(self, view: View) -> None:
@@ -104,7 +104,7 @@ class GroupIndex(Index):
         self._group_at: dict[tuple[int, ...], tuple[int, int]] = {}
         self._gang_on: dict[int, tuple[int, ...]] = {}
         self._groups: dict[tuple[int, int], tuple[int, ...]] = {}
-        self.changed: Callable[[int, int, int], None] | None = None
+        self.changed: Callable[[int, int], None] | None = None
         for record in view.running.values():
             if record.place is not None:
                 self.placed(record, record.place)
@@ -172,7 +172,7 @@ class GroupIndex(Index):
         for device in devices:
             self._seat_at[device] = (slot, gib)
         if self.changed is not None:
-            self.changed(1, slot, gib)
+            self.changed(1, slot)
 
     def _update_group(self, devices: tuple[int, ...]) -> None:
         """The group of a gang: there only while all its devices have the same residents."""
@@ -202,7 +202,7 @@ class GroupIndex(Index):
         self._group_at[devices] = (slot, gib)
         self._flip(size, slot, gib, 1 << first)
         if self.changed is not None:
-            self.changed(size, slot, gib)
+            self.changed(size, slot)
 
     def _holds(self, job_id: int, devices: tuple[int, ...]) -> bool:
         place = self._view.ledger.held.get(job_id)
@@ -255,6 +255,11 @@ class GroupIndex(Index):
             self.live[gpus] = self.live.get(gpus, 0) ^ (1 << slot)
 
     # -- questions -------------------------------------------------------------------
+
+    def most_room(self, gpus: int, slot: int) -> int:
+        """Free GiB of a slot's roomiest place; -1 if it has none."""
+        bucket = self._buckets.get((gpus, slot))
+        return -1 if bucket is None else bucket.word.bit_length() - 1
 
     def tightest(self, gpus: int, slot: int, gib: int) -> tuple[int, ...] | None:
         """Devices of a slot's place with least free memory that suffices, lowest number first."""
