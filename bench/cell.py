@@ -83,6 +83,7 @@ def run_drawn(spec: Row) -> Row:
             observers=[fold, most],
             header={"policy": spec["policy"], "truth": truth.describe()},
         )
+        built = time.process_time()
         loop.run()
         looped = time.process_time()
         summary = fold.result(executor.source_hours).summary
@@ -93,7 +94,8 @@ def run_drawn(spec: Row) -> Row:
     return {
         "start_cpu_s": start_cpu_s,
         "cpu_s": ended - begun - most.cpu_s,
-        "loop_cpu_s": looped - begun - most.cpu_s,
+        "build_cpu_s": built - begun,
+        "loop_cpu_s": looped - built - most.cpu_s,
         "summary_cpu_s": ended - looped,
         "wall_s": wall_s,
         "peak_bytes": peak,

@@ -21,9 +21,8 @@ __all__ = ["ONE_THREAD", "append", "calibrate", "machine", "peak_bytes", "read",
 
 Row = dict[str, Any]
 
-ONE_THREAD = {
-    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
-}
+_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+ONE_THREAD = dict.fromkeys(_POOLS, "1")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -68,21 +67,11 @@ def machine() -> Row:
     """Facts about the machine that belong beside a number."""
     return {
         "cpus": os.cpu_count() or 0,
-        "cpu": _cpu_model(),
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "system": platform.system(),
         "architecture": platform.machine(),
     }
-
-
-def _cpu_model() -> str:
-    path = Path("/proc/cpuinfo")
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def read(path: Path) -> list[Row]:

@@ -94,7 +94,7 @@ def measure_cells(
     Of ``repeat`` runs the one with the least CPU time is kept, with all times beside it. A
     cell that takes longer than ``budget_s`` is ended, and larger ones of the same kind are not begun.
     """
-    known = {key_of(row): row for row in read(out)}
+    known = {key_of(row): row for row in read(out) if "kind" not in row}
     facts, run_id = machine(), f"{int(time.time())}"
     rows = []
     for number, cell in enumerate(cells, 1):
@@ -127,9 +127,10 @@ def _stands(row: Row, budget_s: float | None) -> bool:
 def _slow_smaller(cell: Row, rows: Sequence[Row], budget_s: float | None) -> Row | None:
     alike = ("policy", "load", "shape", "seed", "devices")
     for row in rows:
-        if row["status"] == "over-budget" and budget_s is not None and budget_s <= row["budget_s"]:
-            if all(row[name] == cell[name] for name in alike) and row["jobs"] < cell["jobs"]:
-                return row
+        if row["status"] != "over-budget" or budget_s is None or budget_s > row["budget_s"]:
+            continue
+        if all(row[name] == cell[name] for name in alike) and row["jobs"] < cell["jobs"]:
+            return row
     return None
 
 
