@@ -361,7 +361,7 @@ POLICIES = {"pack": BestFit(), "spread": BestFit(order="spread"), "first": First
 
 
 @given(st.sampled_from(sorted(POLICIES)), clusters(), jobs(), settings())
-@hyp(max_examples=200, deadline=None)
+@hyp(max_examples=120, deadline=None)
 def test_as_an_exhaustive_search(
     order: str, cluster: Cluster, rows: list[dict[str, Any]], rules: Settings
 ) -> None:
@@ -371,7 +371,7 @@ def test_as_an_exhaustive_search(
 
 
 @given(st.sampled_from(sorted(POLICIES)), jobs(), settings())
-@hyp(max_examples=60, deadline=None)
+@hyp(max_examples=40, deadline=None)
 def test_all_at_zero(order: str, rows: list[dict[str, Any]], rules: Settings) -> None:
     """A burst: the same as the exhaustive search."""
     rows = [{**row, "at_s": 0.0} for row in rows]
@@ -381,7 +381,7 @@ def test_all_at_zero(order: str, rows: list[dict[str, Any]], rules: Settings) ->
 
 
 @given(st.sampled_from(sorted(POLICIES)), clusters(), jobs(), settings(), st.integers(0, 2))
-@hyp(max_examples=80, deadline=None)
+@hyp(max_examples=60, deadline=None)
 def test_with_failures_and_changed_priorities(
     order: str, cluster: Cluster, rows: list[dict[str, Any]], rules: Settings, which: int
 ) -> None:

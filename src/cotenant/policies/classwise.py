@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from cotenant.errors import PolicyError
 from cotenant.model.params import Params
 from cotenant.model.placement import WHOLE, Share
 from cotenant.model.plan import EMPTY, Hold, Plan, Reason, Start, Why
@@ -62,7 +63,7 @@ class Classwise(Params):
             return self._tell(view, demands) if demands.untold else EMPTY
         offer = self.offer(view, chosen, best)
         if offer is None:
-            raise AssertionError(f"job {best.id} fits, but no place is offered")
+            raise PolicyError(f"{type(self).__name__}: job {best.id} fits, but no place is offered")
         return Plan((Start(best.id, offer.devices, offer.share, offer.why, offer.node),), again=True)
 
     def _tell(self, view: View, demands: Demands) -> Plan:

@@ -243,6 +243,7 @@ class Rooms(Index):
         self._members: dict[tuple[int, ...], int] = {}
         self._groups_on: dict[int, tuple[tuple[int, ...], ...]] = {}
         self._by_first: dict[int, tuple[int, ...]] = {}
+        self._opened: dict[int, tuple[Domain, int, int] | None] = {}
         for record in view.running.values():
             if record.place is not None:
                 self.placed(record, record.place)
@@ -285,6 +286,7 @@ class Rooms(Index):
             self._groups[devices] = None
             for device in devices:
                 self._groups_on[device] = (*self._groups_on.get(device, ()), devices)
+                self._opened.setdefault(device, None)
         if count:
             self._members[devices] = count
             return
@@ -295,12 +297,18 @@ class Rooms(Index):
             if rest:
                 self._groups_on[device] = rest
             else:
-                del self._groups_on[device]
+                del self._groups_on[device], self._opened[device]
 
     def _refresh(self, devices: tuple[int, ...]) -> None:
         touched: dict[tuple[int, ...], None] = {}
+        groups_on, opened = self._groups_on, self._opened
         for device in devices:
-            state = self._state(device)
+            found = self._open(device)
+            mine = groups_on.get(device)
+            if mine is not None:
+                opened[device] = found
+                touched.update(dict.fromkeys(mine))
+            state = None if found is None or (mine and not self._mixed) else self._state(device, found)
             before = self._devices.get(device)
             if state != before:
                 self._swap(before, state, device)
@@ -308,8 +316,7 @@ class Rooms(Index):
                     del self._devices[device]
                 else:
                     self._devices[device] = state
-            if device in self._groups_on:
-                touched.update(dict.fromkeys(self._groups_on[device]))
+        # A group's devices are looked at together, so all of them are known by now.
         for group in touched:
             self._set_group(group, self._group_state(group))
 
@@ -354,31 +361,27 @@ class Rooms(Index):
         free = ledger.layout.device_memory[device] if sliced else ledger.free_memory[device]
         return (domain, len(residents), free) if domain and free > 0 else None
 
-    def _state(self, device: int) -> _State | None:
-        found = self._open(device)
-        if found is None or not (self._mixed or self._singles(device)):
-            return None
+    def _state(self, device: int, found: tuple[Domain, int, int]) -> _State:
         domain, sharers, free = found
         row = (sharers if self._order == "spread" else 0, self._ledger.free_milli[device])
         return (domain, self._ledger.layout.device_type[device], 1, False), row, free
 
-    def _singles(self, device: int) -> bool:
-        return device not in self._groups_on
-
     def _group_state(self, group: tuple[int, ...]) -> _State | None:
         ledger, first = self._ledger, group[0]
         residents = ledger.residents[first]
-        if len(residents) != self._members[group]:
+        found = self._opened[first]
+        if found is None or len(residents) != self._members[group]:
             return None
-        layout = ledger.layout
+        layout, opened = ledger.layout, self._opened
         kind = layout.device_type[first]
         for device in group:
-            if ledger.residents[device] != residents or layout.device_type[device] != kind:
+            if (
+                ledger.residents[device] != residents
+                or layout.device_type[device] != kind
+                or opened[device] is None
+            ):
                 return None
-        rooms = [self._open(device) for device in group]
-        if None in rooms or rooms[0] is None:
-            return None
-        domain, sharers, free = rooms[0]
+        domain, sharers, free = found
         row = (sharers if self._order == "spread" else 0, ledger.free_milli[first])
         spans = len(layout.nodes_of(group)) > 1
         return (domain, kind, len(group), spans), row, free

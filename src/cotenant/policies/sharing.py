@@ -31,7 +31,6 @@ class Known(Index):
 
     def __init__(self, view: View) -> None:
         self._layout = view.layout
-        self._settings = view.settings
         self._known: dict[int, Shape] = {}
 
     def of(self, shape: Shape) -> Shape:
@@ -48,8 +47,7 @@ class Known(Index):
         found.types = tuple(sorted(known, key=lambda k: kinds[k].memory_bytes))
         widest = max((max(layout.bay_size[b] for b in layout.type_bays[k]) for k in known), default=0)
         found.single = 0 < shape.gpus <= widest
-        span = self._settings.gang_span
-        found.spans = bool(known) and (span == "any" or (span == "larger-than-node" and not found.single))
+        found.spans = shape.spans and bool(known)
         return found
 
 
@@ -144,10 +142,16 @@ class Sharer(Classwise):
         known = view.index(Known).of(record.shape)
         if not known.types:
             return None
-        free = self._free(view, known, record)
-        if free is not None and self._prefers_free():
-            return free[1]
+        if self._prefers_free():
+            free = self._free(view, known, record)
+            if free is not None:
+                return free[1]
         joined = self._join(view, family, known, record)
+        # A free device leaves its capacity, and the smallest type comes first in ``known``.
+        least = view.layout.types[known.types[0]].memory_bytes
+        if joined is not None and self._order() == "pack" and joined[0][0] < least:
+            return joined[1]
+        free = self._free(view, known, record)
         if free is None or joined is None:
             found = free or joined
             return found[1] if found else None
