@@ -98,6 +98,9 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     from cotenant.app.main import app
 
+    # Worker processes cost seconds to start; the tests that are about them name --workers.
+    monkeypatch.setattr("cotenant.runs.many.default_workers", lambda: 1)
+
     def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         monkeypatch.chdir(cwd or tmp_path)
         monkeypatch.setattr(sys, "argv", ["cotenant", *words])
