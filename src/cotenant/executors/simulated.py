@@ -413,15 +413,17 @@ class SimulatedExecutor:
         self._rerate_devices(run.place.devices, run.job.id)
 
     def _rerate_devices(self, devices: tuple[int, ...], but: int = -1) -> None:
-        sharers = self._sharers
-        first = sharers.get(devices[0], ())
-        if all(sharers.get(d, ()) == first for d in devices):
-            beside: Sequence[int] = first
-        else:
-            beside = sorted({j for d in devices for j in sharers.get(d, ())})
+        sharers, runs = self._sharers, self._runs
+        beside: Sequence[int] = sharers.get(devices[0], ())
+        for device in devices:
+            if sharers.get(device, ()) != beside:
+                beside = sorted({j for d in devices for j in sharers.get(d, ())})
+                break
         for job_id in beside:
-            if job_id != but and job_id in self._runs:
-                self._rerate(self._runs[job_id])
+            if job_id != but:
+                run = runs.get(job_id)
+                if run is not None:
+                    self._rerate(run)
 
     def _normalised(self, run: _Run) -> float:
         """Speed beside its neighbours, relative to alone: the slowest device decides."""

@@ -51,6 +51,8 @@ class Ledger:
         For each bay: mask of devices that are usable, empty, not reserved, not draining.
     free_count : list of int
         For each type: number of such devices.
+    impaired : bool
+        Whether any device is down or any node draining.
     free_cpu, free_host : list of int
         For each node: thousandths of a core, bytes. Not decided on where undeclared.
     """
@@ -66,7 +68,7 @@ class Ledger:
         self.usable = [True] * n
         self.draining = [False] * layout.node_count
         self.reserved: dict[int, int] = {}
-        self._impaired = False  # any device down or node draining: then freeing looks closer
+        self.impaired = False  # any device down or node draining: then freeing looks closer
         self.free_cpu = [node.cpu_milli for node in layout.cluster.nodes]
         self.free_host = [node.host_memory_bytes for node in layout.cluster.nodes]
         self.has_cpu = [node.cpu_milli > 0 for node in layout.cluster.nodes]
@@ -180,7 +182,7 @@ class Ledger:
                     empty = False
                 free_milli[device] += milli
                 free_memory[device] = free_memory[device] + memory if spatial else self._memory_left(device)
-        sound = empty and not self.reserved and not self._impaired
+        sound = empty and not self.reserved and not self.impaired
         for bay, mask in self.layout.blocks(devices) or ():
             freed = mask if sound else self._freed(bay, mask)
             if freed:
@@ -248,12 +250,12 @@ class Ledger:
         for device in devices:
             self.usable[device] = usable
             self._refresh(self.layout.device_bay[device])
-        self._impaired = not all(self.usable) or any(self.draining)
+        self.impaired = not all(self.usable) or any(self.draining)
 
     def set_draining(self, node: int, draining: bool) -> None:
         """A node stops or starts taking new jobs."""
         self.draining[node] = draining
-        self._impaired = not all(self.usable) or any(self.draining)
+        self.impaired = not all(self.usable) or any(self.draining)
         for bay in self.layout.node_bays[node]:
             self._refresh(bay)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from cotenant.model.jobs import Job
 from cotenant.model.ledger import Ledger
-from cotenant.model.placement import WHOLE, Placement, Share
+from cotenant.model.placement import DEVICE_MILLI, WHOLE, Placement, Share
 from cotenant.model.plan import Reason, Refusal
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
@@ -68,14 +68,15 @@ def check_start(
         refusal = _check_limit(books, record, count)
         if refusal:
             return refusal
-    if share is WHOLE:
-        for bay, mask in blocks:
-            if ledger.whole[bay] & mask != mask:
-                return _check_devices(books, record, devices, share)
+    for bay, mask in blocks:
+        if ledger.whole[bay] & mask != mask:
+            refusal = _check_devices(books, record, devices, share)
+            break
     else:
-        refusal = _check_devices(books, record, devices, share)
-        if refusal:
-            return refusal
+        # All devices are empty and sound, so only the share itself can be wrong.
+        refusal = None if share is WHOLE else _check_empty(books, record, devices, share)
+    if refusal:
+        return refusal
     if job.cpu_milli or job.host_memory_bytes:
         return _check_host(books, record, devices)
     return None
@@ -135,6 +136,25 @@ def _check_devices(books: Books, record: JobRecord, devices: tuple[int, ...], sh
             refusal = _check_beside(books, record, device, beside, share)
             if refusal:
                 return refusal
+    return None
+
+
+def _check_empty(books: Books, record: JobRecord, devices: tuple[int, ...], share: Share) -> Refusal | None:
+    """Rules of a share on devices that nobody else is on."""
+    if share.mode == "exclusive":
+        return None
+    job, capacity = record.job, books.ledger.layout.device_memory
+    if job.sharing == "exclusive":
+        return Refusal(Reason.ISOLATION, {"sharing": "exclusive"})
+    if share.memory_bytes < job.memory_bytes or share.memory_bytes <= 0:
+        return Refusal(Reason.MEMORY, {"needs_bytes": job.memory_bytes, "share_bytes": share.memory_bytes})
+    if not 0 <= share.compute_milli <= DEVICE_MILLI:
+        facts = {"device": devices[0], "needs_milli": share.compute_milli, "free_milli": DEVICE_MILLI}
+        return Refusal(Reason.COMPUTE, facts)
+    for device in devices:
+        if share.memory_bytes > capacity[device]:
+            facts = {"device": device, "needs_bytes": share.memory_bytes, "free_bytes": capacity[device]}
+            return Refusal(Reason.MEMORY, facts)
     return None
 
 

@@ -46,6 +46,9 @@ def needed_gib(job: Job) -> int:
     return -(-job.memory_bytes // GIB)
 
 
+_RUNNING = Status.RUNNING
+
+
 class _Bucket:
     """Places of one size and slot, in rows by free GiB."""
 
@@ -103,6 +106,7 @@ class GroupIndex(Index):
         self._seat_at: dict[int, tuple[int, int]] = {}
         self._group_at: dict[tuple[int, ...], tuple[int, int]] = {}
         self._gang_on: dict[int, tuple[int, ...]] = {}
+        self._bits_of: dict[tuple[int, ...], int] = {}
         self._groups: dict[tuple[int, int], tuple[int, ...]] = {}
         self.changed: Callable[[int, int], None] | None = None
         for record in view.running.values():
@@ -142,35 +146,52 @@ class GroupIndex(Index):
         first = residents[devices[0]]
         if len(devices) == 1:
             self._update_seats(devices, first)
-            gang = self._gang_on.get(devices[0])
+            gang = self._gang_on.get(devices[0]) if self._gang_on else None
             if gang is not None:
                 self._update_group(gang)
             return
-        if all(residents[d] == first for d in devices):
-            self._update_seats(devices, first)
+        for device in devices:
+            if residents[device] != first:
+                for one in devices:
+                    self._update_seats((one,), residents[one])
+                break
         else:
-            for device in devices:
-                self._update_seats((device,), residents[device])
+            self._update_seats(devices, first)
         self._update_group(devices)
+
+    def _bits(self, devices: tuple[int, ...]) -> int:
+        """Devices as bits; remembered, as the same gangs' places come again and again."""
+        if len(devices) == 1:
+            return 1 << devices[0]
+        bits = self._bits_of.get(devices)
+        if bits is None:
+            bits = self._bits_of[devices] = sum(1 << d for d in devices)
+        return bits
 
     def _update_seats(self, devices: tuple[int, ...], residents: tuple[int, ...]) -> None:
         """Seats of devices that have the same residents."""
-        for old in {self._seat_at.get(d) for d in devices}:
-            if old is not None:
-                here = [d for d in devices if self._seat_at.get(d) == old]
-                self._flip(1, old[0], old[1], sum(1 << d for d in here))
-                for device in here:
-                    del self._seat_at[device]
+        seat_at = self._seat_at
+        olds = [seat_at.pop(d, None) for d in devices]
+        first = olds[0]
+        if olds.count(first) == len(olds):
+            if first is not None:
+                self._flip(1, first[0], first[1], self._bits(devices))
+        else:
+            for device, old in zip(devices, olds, strict=True):
+                if old is not None:
+                    self._flip(1, old[0], old[1], 1 << device)
         if not residents or not self._open(devices, residents):
             return
         key = self._key(devices[0], residents, seat=True)
         if key is None:
             return
         slot = self._number(key)
-        gib = min(self._view.ledger.free_memory[d] for d in devices) // GIB
-        self._flip(1, slot, gib, sum(1 << d for d in devices))
+        free = self._view.ledger.free_memory
+        gib = (free[devices[0]] if len(devices) == 1 else min([free[d] for d in devices])) // GIB
+        self._flip(1, slot, gib, self._bits(devices))
+        at = (slot, gib)
         for device in devices:
-            self._seat_at[device] = (slot, gib)
+            seat_at[device] = at
         if self.changed is not None:
             self.changed(1, slot)
 
@@ -181,23 +202,25 @@ class GroupIndex(Index):
         size, first = len(devices), devices[0]
         if old is not None:
             self._flip(size, old[0], old[1], 1 << first)
-        gang = any(self._holds(j, devices) for j in ledger.residents[first])
-        for device in devices:
-            if gang:
-                self._gang_on[device] = devices
-            else:
+        residents = ledger.residents[first]
+        if not any(self._holds(j, devices) for j in residents):
+            for device in devices:
                 self._gang_on.pop(device, None)
-        if not gang:
             self._groups.pop((size, first), None)
             return
-        residents = ledger.residents[first]
-        if any(ledger.residents[d] != residents for d in devices) or not self._open(devices, residents):
+        if self._gang_on.get(first) != devices:
+            for device in devices:
+                self._gang_on[device] = devices
+        for device in devices:
+            if ledger.residents[device] != residents:
+                return
+        if not self._open(devices, residents):
             return
         key = self._key(first, residents, seat=False)
         if key is None:
             return
         slot = self._number(key)
-        gib = min(ledger.free_memory[d] for d in devices) // GIB
+        gib = min([ledger.free_memory[d] for d in devices]) // GIB
         self._groups[size, first] = devices
         self._group_at[devices] = (slot, gib)
         self._flip(size, slot, gib, 1 << first)
@@ -218,10 +241,14 @@ class GroupIndex(Index):
             return False
         if ledger.leaving and any(j in ledger.leaving for j in residents):
             return False
+        records = view.records
+        for job_id in residents:
+            if records[job_id].status != _RUNNING:
+                return False
+        if not ledger.impaired:
+            return True
         node = ledger.layout.device_node
-        return all(ledger.usable[d] and not ledger.draining[node[d]] for d in devices) and all(
-            view.records[j].status == Status.RUNNING for j in residents
-        )
+        return all(ledger.usable[d] and not ledger.draining[node[d]] for d in devices)
 
     def _key(self, device: int, residents: tuple[int, ...], *, seat: bool) -> SlotKey | None:
         records = self._view.records
