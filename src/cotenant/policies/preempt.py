@@ -20,7 +20,7 @@ from cotenant.model.records import JobRecord
 from cotenant.model.settings import Settings
 from cotenant.model.view import View
 from cotenant.policies.ranking import Ranking
-from cotenant.policies.victims import Standing, Victims
+from cotenant.policies.victims import FREE, Standing, Victims
 from cotenant.policies.waiting import NO_VICTIM, Line, Waiting
 
 __all__ = ["advance", "fewest", "suspend_price_s"]
@@ -71,9 +71,12 @@ def _reopen(waiting: Waiting, victims: Victims, now: float) -> None:
     gained = victims.turn(now)
     if waiting.freed:
         waiting.freed = False
-        waiting.unblock_if(lambda line: victims.may_help(line.shape, line.limit))
-    elif gained is not None:
-        waiting.unblock_if(lambda line: gained < line.limit and victims.may_help(line.shape, line.limit))
+        gained = FREE
+    if gained is not None:
+        may_help = victims.may_help
+        # CPU-only jobs have no limit: only what is free helps them.
+        blocked = [b for b in waiting.blocked if gained < b.limit or gained is FREE]
+        waiting.reopen([b for b in blocked if may_help(b.shape, b.limit)])
 
 
 def _honour(view: View, waiting: Waiting) -> Plan:

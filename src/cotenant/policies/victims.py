@@ -185,11 +185,8 @@ class Victims(Index):
 
     def _row(self, bay: int) -> list[Standing]:
         """What each device of a bay costs, cheapest first; those not to be had left out."""
-        row = self._rows.get(bay)
-        if row is not None:
-            return row
         ledger = self._ledger
-        row = []
+        row: list[Standing] = []
         if not ledger.draining[self._layout.bay_node[bay]]:
             standing = self.standing
             for job_id, count in self.in_bay[bay].items():
@@ -207,8 +204,9 @@ class Victims(Index):
         """Whether some bay has the devices for victims below this limit; cheap, and never wrongly no."""
         if shape.spans or not shape.gpus:
             return True
+        gpus = shape.gpus
         for k in shape.types if kind < 0 else (kind,):
-            entries = self.order(k, shape.gpus)
+            entries = self.order(k, gpus)
             if entries and entries[0][:2] < limit:
                 return True
         return False
@@ -224,20 +222,21 @@ class Victims(Index):
         return order.entries
 
     def _refresh(self, order: _Order) -> None:
-        entries, current, last = order.entries, order.current, order.gpus - 1
+        entries, current, rows, last = order.entries, order.current, self._rows, order.gpus - 1
         for bay in order.dirty:
-            row = self._row(bay)
+            row = rows.get(bay)
+            if row is None:
+                row = self._row(bay)
             old = current.get(bay)
-            if last >= len(row):
+            if last < len(row):
+                priority, minus = row[last]
                 if old is not None:
+                    if old[1] == minus and old[0] == priority:
+                        continue
                     del entries[bisect_left(entries, old)]
-                    del current[bay]
-                continue
-            new = (*row[last], bay)
-            if new == old:
-                continue
-            if old is not None:
+                new = current[bay] = (priority, minus, bay)
+                insort(entries, new)
+            elif old is not None:
                 del entries[bisect_left(entries, old)]
-            insort(entries, new)
-            current[bay] = new
+                del current[bay]
         order.dirty.clear()

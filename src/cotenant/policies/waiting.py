@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
 from typing import Any
 
 from cotenant.model.placement import Placement
@@ -143,10 +142,8 @@ class Waiting(Index):
         elif not claimed or any(d not in claimed for d in place.devices):
             self.freed = True
         if claimed:
-            for device in place.devices:
-                owner = claimed.get(device)
-                if owner is not None:
-                    self._judge(self.claims[owner])
+            for owner in {claimed[d] for d in place.devices if d in claimed}:
+                self._judge(self.claims[owner])
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Devices came, went, or were kept for somebody; or a tenant's ceiling changed."""
@@ -180,14 +177,20 @@ class Waiting(Index):
     def _judge(self, claim: Claim) -> None:
         ledger, job_id = self._ledger, claim.record.id
         node, residents = ledger.layout.device_node, ledger.residents
-        if any(not ledger.usable[d] or ledger.draining[node[d]] for d in claim.devices):
+        broken, ready = False, True
+        for device in claim.devices:
+            if not ledger.usable[device] or ledger.draining[node[device]]:
+                broken = True
+            if residents[device]:
+                ready = False
+        if broken:
             self.broken.add(job_id)
-        else:
+        elif self.broken:
             self.broken.discard(job_id)
-        if any(residents[d] for d in claim.devices):
-            self.ready.discard(job_id)
-        else:
+        if ready:
             self.ready.add(job_id)
+        elif self.ready:
+            self.ready.discard(job_id)
 
     def _forget(self, claim: Claim) -> None:
         job_id = claim.record.id
@@ -254,12 +257,12 @@ class Waiting(Index):
                 line.blocked = False
             self.blocked.clear()
 
-    def unblock_if(self, helped: Callable[[Line], bool]) -> None:
-        """Look again at those lines that are helped."""
-        for line in self.blocked:
-            if helped(line):
+    def reopen(self, lines: list[Line]) -> None:
+        """Look again at these blocked lines."""
+        if lines:
+            for line in lines:
                 line.blocked = False
-        self.blocked = [line for line in self.blocked if line.blocked]
+            self.blocked = [line for line in self.blocked if line.blocked]
 
     def turn(self, now: float) -> float:
         """Bring ranks up to the present; when one changes by itself next, infinite if never."""
