@@ -117,45 +117,51 @@ class SimulatedExecutor:
 
     def wait(self, until: float) -> list[ev.Event]:
         """Events of the next instant, in the documented order."""
-        heap, runs = self._heap, self._runs
-        t = self._submit_s
-        while heap:
-            entry = heap[0]
-            if entry[2] == _END:  # by far the most frequent kind: checked here, without a call
-                run = runs.get(entry[1])
-                valid = run is not None and run.epoch == entry[3]
-            else:
-                valid = self._valid(entry)
-            if valid:
-                if entry[0] < t:
-                    t = entry[0]
-                break
-            heappop(heap)
-        if self._incident_s < t:
-            t = self._incident_s
-        if t < self._now:
-            t = self._now
-        if t > until:
-            self._now = until
-            return []
-        if t == _INF:
-            return []
-        self._now = t
-        if self._incident_s <= t:
-            self._play_incidents(t)
-        while self._submit_s <= t:
-            self._submit()
-        while heap and heap[0][0] <= t:
-            entry = heappop(heap)
-            if entry[2] != _END:
-                if self._valid(entry):
-                    self._due(entry)
-                heap = self._heap  # it may have been swept
-            elif (run := runs.get(entry[1])) is not None and run.epoch == entry[3]:
-                self._finish(run)
-                heap = self._heap
-        out, self._out = self._out, []
-        return out
+        while True:  # only without rate events has an instant nothing to tell
+            heap, runs = self._heap, self._runs
+            t = self._submit_s
+            while heap:
+                entry = heap[0]
+                if entry[2] == _END:  # by far the most frequent kind: checked here, without a call
+                    run = runs.get(entry[1])
+                    valid = run is not None and run.epoch == entry[3]
+                else:
+                    valid = self._valid(entry)
+                if valid:
+                    if entry[0] < t:
+                        t = entry[0]
+                    break
+                heappop(heap)
+            if self._incident_s < t:
+                t = self._incident_s
+            if t < self._now:
+                t = self._now
+            if t > until:
+                self._now = until
+                return []
+            if t == _INF:
+                return []
+            self._now = t
+            played = self._incident_s <= t
+            if played:
+                self._play_incidents(t)
+            while self._submit_s <= t:
+                self._submit()
+            while heap and heap[0][0] <= t:
+                entry = heappop(heap)
+                if entry[2] != _END:
+                    if self._valid(entry):
+                        self._due(entry)
+                    heap = self._heap  # it may have been swept
+                elif (run := runs.get(entry[1])) is not None and run.epoch == entry[3]:
+                    self._finish(run)
+                    heap = self._heap
+            out, self._out = self._out, []
+            if played:
+                # A request to cancel comes last: the rest of this instant has happened to the job already.
+                out.sort(key=lambda event: isinstance(event, ev.CancelRequested))
+            if out:
+                return out
 
     def _valid(self, entry: _Entry) -> bool:
         if entry[2] == _GAVE_UP:
