@@ -123,3 +123,31 @@ def test_the_run_file_of_the_guide_is_valid(tmp_path: Path) -> None:
     config = read_run_file(tmp_path / "run.toml")
     assert (config.policies, config.seeds) == (("fifo", "las", "colocate"), 5)
     assert config.effective_settings().max_sharers == 2
+
+
+def test_the_example_of_the_readme_is_what_comes_out(tmp_path: Path) -> None:
+    """Where results changed for a good reason, ``COTENANT_UPDATE_README=1`` writes the new ones."""
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    blocks = re.findall(r"```\n(\$ cotenant .*?)```", text, re.S)
+    assert len(blocks) == 2
+    fresh = text
+    for block in blocks:
+        shown = ""
+        for command in [line for line in block.splitlines() if line.startswith("$ cotenant ")]:
+            words = command.removeprefix("$ cotenant ").split()
+            quiet = [] if words[0] == "explain" else ["--quiet"] if words[0] == "simulate" else ["--json"]
+            done = subprocess.run(
+                [sys.executable, "-m", "cotenant", *words, *quiet],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=True,
+            )
+            output = "" if words[0] == "generate" else done.stdout.rstrip() + "\n"
+            shown += f"{command}\n" + "\n".join(line.rstrip() for line in output.split("\n"))
+        fresh = fresh.replace(block, shown)
+    if os.environ.get("COTENANT_UPDATE_README"):
+        readme.write_text(fresh)
+    assert fresh == text, "README.md shows other results; see COTENANT_UPDATE_README above"
