@@ -9,7 +9,7 @@ fresh index, for which nothing is settled, leads to the same decisions.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
 from cotenant.model.jobs import Job
@@ -26,6 +26,7 @@ Domain = tuple[str, ...]
 _ANYONE: Domain = ("any",)
 _NOBODY: Domain = ()
 _SWEEP = 64
+_GIB_BITS = 30
 _Key = tuple[int, int]
 _Entry = tuple[_Key, int, JobRecord]
 
@@ -96,7 +97,7 @@ class Family:
         Whether its jobs need host CPU or memory.
     """
 
-    __slots__ = ("_classes", "_needs", "_shares", "domain", "host", "milli", "shape")
+    __slots__ = ("_classes", "_coarse", "_needs", "_shares", "domain", "host", "milli", "shape")
 
     def __init__(self, shape: Shape, domain: Domain) -> None:
         self.shape = shape
@@ -105,6 +106,7 @@ class Family:
         self.host = bool(shape.cpu_milli or shape.host_bytes)
         self._needs: list[int] = []
         self._classes: dict[int, Alike] = {}
+        self._coarse: dict[int, Alike] = {}
         self._shares: dict[int, Share] = {}
 
     def __bool__(self) -> bool:
@@ -119,31 +121,44 @@ class Family:
             found = self._classes[need] = Alike()
             insort(self._needs, need)
         found.push(record, serial)
+        coarse = self._coarse.get(need >> _GIB_BITS)
+        if coarse is None:
+            coarse = self._coarse[need >> _GIB_BITS] = Alike()
+        coarse.push(record, serial)
 
     def left(self, record: JobRecord) -> None:
         """A job waits no more; its status may not have changed yet."""
         need = record.shape.memory_bytes
+        if not self._coarse[need >> _GIB_BITS].left():
+            del self._coarse[need >> _GIB_BITS]
         if not self._classes[need].left():
             del self._classes[need]
             self._needs.remove(need)
 
     def head(self) -> JobRecord:
         """Its first job in queue order; only while it is true."""
-        needs = self._needs
-        if len(needs) == 1:
-            return self._classes[needs[0]].head()
-        return min((c.head() for c in self._classes.values()), key=lambda r: r.key)
+        return min((c.head() for c in self._coarse.values()), key=lambda r: r.key)
+
+    def smallest(self) -> JobRecord:
+        """The first of its jobs that need least memory; only while it is true."""
+        return self._classes[self._needs[0]].head()
 
     def first(self, room_bytes: float) -> JobRecord | None:
-        """Its first job in queue order that needs no more memory than this; None if there is none."""
-        best: JobRecord | None = None
-        for need in self._needs:
-            if need > room_bytes:
-                break
-            head = self._classes[need].head()
-            if best is None or head.key < best.key:
-                best = head
-        return best
+        """Its first job in queue order that needs no more memory than this; None if there is none.
+
+        Looks at whole GiB first, and at single amounts only in the last of them: amounts may be
+        as many as jobs.
+        """
+        needs = self._needs
+        if not needs or needs[0] > room_bytes:
+            return None
+        if needs[-1] <= room_bytes:
+            return self.head()
+        last = int(room_bytes) >> _GIB_BITS
+        heads = [c.head() for gib, c in self._coarse.items() if gib < last]
+        for need in needs[bisect_left(needs, last << _GIB_BITS) : bisect_right(needs, room_bytes)]:
+            heads.append(self._classes[need].head())
+        return min(heads, key=lambda r: r.key)
 
     def heads(self, room_bytes: float) -> Iterator[JobRecord]:
         """The first job of each class that needs no more memory than this, in queue order."""

@@ -88,6 +88,12 @@ class Sharer(Classwise):
 
     def _fitting_slowly(self, view: View, family: Family) -> JobRecord | None:
         """Whole devices, and host needs that an index of devices cannot answer for."""
+        if not family.domain:
+            # On whole devices all jobs of a family fit or none does.
+            head = family.head()
+            return head if self.offer(view, family, head) is not None else None
+        if self.offer(view, family, family.smallest()) is None:
+            return None
         for record in family.heads(float("inf")):
             if self.offer(view, family, record) is not None:
                 return record
