@@ -255,6 +255,7 @@ def test_a_short_job_deep_in_one_line_goes_first_of_those_that_may() -> None:
         "needs_gpus": 4,
         "free_gpus": 1,
         "largest_block_gpus": 1,
+        "reserved_from_s": 100.0,
     }
 
 
@@ -295,6 +296,24 @@ def test_a_tenant_at_its_ceiling_blocks_only_itself() -> None:
     run = h.run()
     assert (run.start_s("b1"), run.start_s("a2")) == (2.0, 100.0)
     assert run.reasons("a2") == [Reason.TENANT_LIMIT]
+
+
+def test_a_job_that_could_use_up_the_heads_ceiling_must_end_in_time_wherever_it_goes() -> None:
+    # Ceiling 2 for "t". The head (t, 2 GPUs) waits for the fast node till 100. j (t, 50 s): on the slow node it
+    # would run 200 s and hold the ceiling beyond 100, so not at 2. At 3 x takes the slow node; on the fast one j
+    # ends at 53: it starts at 3, and the head at 100.
+    cluster = Cluster(
+        nodes=(Node(name="f", gpus=(("fast", 2),)), Node(name="s", gpus=(("slow", 1),))),
+        types=(DeviceType(name="fast"), DeviceType(name="slow", speed=0.25)),
+        tenants=(Tenant(name="t", limit_gpus=2), Tenant(name="u")),
+    )
+    h = Harness(cluster, Backfill())
+    h.submit("a", runs_s=100.0, tenant="u", device_types=["fast"])
+    h.submit("head", at_s=1.0, gpus=2, runs_s=10.0, tenant="t")
+    h.submit("j", at_s=2.0, runs_s=50.0, tenant="t")
+    h.submit("x", at_s=3.0, runs_s=50.0, tenant="u", device_types=["slow"])
+    run = h.run()
+    assert (run.start_s("j"), run.start_s("head")) == (3.0, 100.0)
 
 
 def test_a_gang_over_nodes_is_promised_enough_devices_wherever() -> None:

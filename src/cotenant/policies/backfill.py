@@ -6,7 +6,6 @@ Card: ``docs/policies/backfill.md``.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 
 from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Hold, Plan, Start, Why
@@ -57,27 +56,59 @@ class _Kept:
 
 
 class _Look(Index):
-    """What the last fruitless search has settled: nothing changed since, nobody new fits."""
+    """What is settled until something changes.
+
+    ``full`` are lines whose jobs fit nowhere: so it stays until something is gained (starts
+    only take). ``late`` are lines of which nobody may start beside the head: so it stays, too,
+    while the head and what is kept for it stay, and nobody joins.
+    """
 
     def __init__(self, view: View) -> None:
         self.lines = view.index(Lines)
         self.ends = view.index(Ends)
+        self.full: set[Line] = set()
+        self.late: set[Line] = set()
         self.head = -1
-        self.version = -1
-        self.until_s = _INF
+        self.version = self.gains = -1
         self.kept: _Kept | None = None
-
-    def settle(self, head: JobRecord) -> None:
-        """The search found nobody."""
-        self.head, self.version = head.id, self.ends.version
-        self.until_s = self.kept.until_s if self.kept is not None else _INF
-        self.lines.news.clear()
+        self._mark = 0
 
     def reserve(self, view: View, head: JobRecord) -> _Kept:
         """What is kept for the head now."""
         if self.kept is None:
             self.kept = _keep(view, self.ends, head)
+            self._mark = self.ends.mark()
         return self.kept
+
+    def gained(self) -> None:
+        """Room may have appeared anywhere: nothing is settled."""
+        self.full.clear()
+        self.forget(-1)
+
+    def forget(self, head: int) -> None:
+        """The head, or what is kept for it, is another."""
+        self.late.clear()
+        self.head = head
+        self.kept = None
+
+    def check_kept(self, view: View) -> None:
+        """Somebody started: forget what is kept if that was there."""
+        kept = self.kept
+        if kept is None:
+            return
+        nodes, self._mark = self.ends.changes(self._mark)
+        bay_node = view.layout.bay_node
+        if (
+            nodes is None
+            or kept.kind >= 0
+            or kept.node in nodes
+            or any(bay_node[b] in nodes for b in kept.bays)
+        ):
+            self.forget(self.head)
+
+    def settle(self) -> None:
+        """The search is over, and rests on the present."""
+        self.version, self.gains = self.ends.version, self.ends.gains
 
 
 class Backfill(Params):
@@ -123,51 +154,68 @@ class Backfill(Params):
         return Plan((*holds, *plan.decisions), again=plan.again) if holds else plan
 
     def _next(self, view: View, look: _Look, head: JobRecord) -> Plan:
-        if look.head == head.id and look.version == look.ends.version and view.now < look.until_s:
-            return self._others(view, look, head, look.lines.news) if look.lines.news else EMPTY
-        start = place_whole(view, head, _HEAD)
+        ends, lines = look.ends, look.lines
+        if look.gains != ends.gains:
+            look.gained()
+        if look.head != head.id:
+            start = place_whole(view, head, _HEAD)
+            if start is not None:
+                return Plan((start,), again=True)
+            look.forget(head.id)
+        elif look.kept is not None and view.now >= look.kept.until_s:
+            look.forget(head.id)
+        elif look.version != ends.version:
+            look.check_kept(view)
+        elif not lines.news:
+            return EMPTY
+        if lines.news:
+            look.late.difference_update(lines.news)
+            lines.news.clear()
+        start = _search(view, look, head)
+        kept = look.reserve(view, head) if start is None and head.hold is None else None
+        look.settle()
         if start is not None:
             return Plan((start,), again=True)
-        look.kept = None
-        return self._others(view, look, head, look.lines.active)
-
-    def _others(self, view: View, look: _Look, head: JobRecord, lines: Iterable[Line]) -> Plan:
-        start = _search(view, look, head, lines)
-        if start is not None:
-            return Plan((start,), again=True)
-        look.settle(head)
-        if head.hold is not None:
+        if kept is None:
             return EMPTY
         reason, facts = view.why_not(head)
-        if look.kept is not None and look.kept.start_s < UNKNOWN_S:
-            facts = facts | {"reserved_from_s": look.kept.start_s}
+        if kept.start_s < UNKNOWN_S:
+            facts = facts | {"reserved_from_s": kept.start_s}
         return Plan((Hold(head.id, reason, facts),))
 
 
-def _search(view: View, look: _Look, head: JobRecord, lines: Iterable[Line]) -> Start | None:
+def _search(view: View, look: _Look, head: JobRecord) -> Start | None:
     """The first job in order that may start without delaying the head."""
-    ledger = view.ledger
-    widest = max(map(ledger.largest_block, range(len(ledger.free_count))), default=0)
+    full, late = look.full, look.late
     best: JobRecord | None = None
+    best_order = 0
     where: _Place = ((), -1, _BESIDE)
-    for line in lines:
-        if line.gpus > widest and not (widest and line.shape.spans):
+    for line in look.lines.active:
+        if line in full or line in late:
             continue
         first = line.first()
-        if (best is not None and order(first) > order(best)) or (line.tenant and over_limit(view, first)):
+        record: JobRecord | None = first
+        if best is not None and order(first) > best_order:
+            continue
+        if line.tenant and over_limit(view, first):
+            late.add(line)
             continue
         kept = look.reserve(view, head)
         place = _place(view, line.shape, kept)
         if place is None:
+            full.add(line)
             continue
-        record: JobRecord | None = first
         if place[2] is _IN_TIME or (line.tenant and _takes_ceiling(view, line, head)):
             place = (place[0], place[1], _IN_TIME)
             kind = view.layout.device_type[place[0][0]] if place[0] else -1
             ahead_s = kept.start_s - view.now if kept.start_s < UNKNOWN_S else -1.0
             record = line.first_within(kind, ahead_s)
-        if record is not None and (best is None or order(record) < order(best)):
-            best, where = record, place
+        if record is None:
+            # Elsewhere a start may move the place these would get, and with it their right to it.
+            if not (line.tenant or line.shape.spans or kept.host):
+                late.add(line)
+        elif best is None or order(record) < best_order:
+            best, where, best_order = record, place, order(record)
     return None if best is None else Start(best.id, where[0], why=where[2], node=where[1])
 
 

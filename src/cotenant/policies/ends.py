@@ -30,19 +30,20 @@ class Ends(Index):
     device_s : list of float
         For each device: 0 if free, the predicted end of its resident, infinity if it takes
         no jobs (down, draining, kept for somebody).
-    version : int
-        Number of changes so far.
+    version, gains : int
+        Number of changes so far, and of those that were more than a job taking devices.
     """
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self.version = 0
+        self.version = self.gains = 0
         self.build()
 
     def build(self) -> None:
         """Build again from the view."""
         view = self._view
         self.version += 1
+        self.gains += 1
         self.speeds = Speeds(view)
         self.device_s = [0.0] * view.layout.device_count
         self._job_s: dict[int, float] = {}
@@ -82,6 +83,7 @@ class Ends(Index):
         for device in place.devices:
             plain = not ledger.residents[device] and not ledger.reserved and ledger.usable[device]
             ends[device] = 0.0 if plain and not self._draining else self._device(device)
+        self.gains += 1
         self._touch(place)
 
     def rated(self, record: JobRecord) -> None:
@@ -90,6 +92,7 @@ class Ends(Index):
             self._job_s[record.id] = self._predict(record)
             for device in record.place.devices:
                 self.device_s[device] = self._device(device)
+            self.gains += 1
             self._touch(record.place)
 
     def capacity(self, devices: tuple[int, ...]) -> None:
@@ -98,6 +101,7 @@ class Ends(Index):
             self.device_s[device] = self._device(device)
             self._log.append(self._view.layout.device_node[device])
         self._draining = any(self._view.ledger.draining)
+        self.gains += 1
         self._changed()
 
     def _touch(self, place: Placement) -> None:
@@ -118,9 +122,13 @@ class Ends(Index):
             self._log_start += len(self._log)
             self._log.clear()
 
+    def mark(self) -> int:
+        """A mark to ask ``changes`` from later."""
+        return self._log_start + len(self._log)
+
     def changes(self, since: int) -> tuple[list[int] | None, int]:
         """Nodes that changed since a mark (None: too long ago), and the mark to ask from next."""
-        mark = self._log_start + len(self._log)
+        mark = self.mark()
         if since < self._log_start:
             return None, mark
         return self._log[since - self._log_start :], mark

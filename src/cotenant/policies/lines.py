@@ -241,6 +241,7 @@ class Lines(Index):
     def build(self) -> None:
         """Build again from the view."""
         self.speeds = Speeds(self._view)
+        self._cold_s = self._view.settings.decision_latency_s + self._view.settings.start_s
         self.active: dict[Line, None] = {}
         self.news: dict[Line, None] = {}
         self._limits = dict(self._view.books.limits)
@@ -251,9 +252,12 @@ class Lines(Index):
 
     def hold_s(self, record: JobRecord, kind: int) -> float:
         """How long a job will hold its place on a device type, from its start, as predicted."""
-        work_s = record.remaining_at(self._view.now)
-        if work_s == _INF:
+        work_s = record.predicted_s
+        if work_s <= 0.0:
             return UNKNOWN_S
+        if not record.suspended and not record.work_s:
+            return self._cold_s + work_s / self.speeds.of(record.job.model, kind)
+        work_s = record.remaining_at(self._view.now)
         return startup_s(self._view.settings, record) + work_s / self.speeds.of(record.job.model, kind)
 
     def line_of(self, record: JobRecord) -> Line:
