@@ -29,6 +29,8 @@ def _times(value: float) -> str:
 def _doubt(ratio: Estimate, invert: bool) -> str:
     if ratio.low is None or ratio.high is None:
         return "one seed, so no interval"
+    if ratio.low == ratio.high:
+        return f"the same under all {ratio.n} seeds, so n = 1 in effect"
     low, high = (1 / ratio.high, 1 / ratio.low) if invert else (ratio.low, ratio.high)
     return f"95 % interval {_times(low)} to {_times(high)}, {ratio.n} seeds"
 
