@@ -172,9 +172,15 @@ def _convert(cls: type, name: str, text: str, kind: Any) -> Any:
     try:
         return _read(text.strip(), kind)
     except (ValueError, KeyError) as error:
+        near = difflib.get_close_matches(text.strip(), _choices(kind), n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
         raise ConfigError(
-            f"parameter {name} of {_label(cls)} must be {_words(kind)}, found {text!r}"
+            f"parameter {name} of {_label(cls)} must be {_words(kind)}, found {text!r}{hint}"
         ) from error
+
+
+def _choices(kind: Any) -> list[str]:
+    return [str(choice) for choice in typing.get_args(kind)] if typing.get_origin(kind) is Literal else []
 
 
 def _read(text: str, kind: Any) -> Any:
