@@ -105,15 +105,14 @@ class Ends(Index):
         self._changed()
 
     def _touch(self, place: Placement) -> None:
-        layout = self._view.layout
-        if place.node >= 0:
+        node_of, devices = self._view.layout.device_node, place.devices
+        if not devices:
             self._log.append(place.node)
-        last = -1
-        for device in place.devices:
-            node = layout.device_node[device]
-            if node != last:
-                self._log.append(node)
-                last = node
+        elif node_of[devices[0]] == node_of[devices[-1]]:
+            # Devices ascend, and so do their nodes.
+            self._log.append(node_of[devices[0]])
+        else:
+            self._log.extend(dict.fromkeys(node_of[device] for device in devices))
         self._changed()
 
     def _changed(self) -> None:
