@@ -108,6 +108,7 @@ class Loop:
         self._wake = _INF
         self._stopped = False
         self._starts_now = 0
+        self._idle = bool(getattr(policy, "idle_without_queue", False))
         self._handlers: dict[type, Callable[[Any, float], Refusal | None]] = {
             Start: self._start,
             Stop: self._stop,
@@ -150,14 +151,18 @@ class Loop:
     def run(self) -> State:
         """Run until nothing is to come, or until ``stop``; closes the log."""
         wait, buffer = self.executor.wait, self._buffer
-        take, decide = self._take, self._decide
+        take, decide, state = self._take, self._decide, self.state
         while not self._stopped:
             events = wait(self._wake)
-            if not events and self._wake == _INF:
+            if events:
+                for event in events:
+                    take(event)
+                decide(state.now)
+            elif self._wake == _INF:
                 break
-            for event in events:
-                take(event)
-            decide()
+            else:
+                state.now = self.executor.now()
+                decide(state.now)
             if len(buffer) >= _FLUSH:
                 self._flush()
         self._close()
@@ -208,25 +213,24 @@ class Loop:
     # -- what the world reports ------------------------------------------------------
 
     def _take(self, event: ev.Event) -> None:
-        if isinstance(event, ev.Ended):
-            if event.outcome != "done":
-                event = self._settle(event)
-                if event.final:
-                    self.executor.forget(event.id)
-            self._happen(event)
-        elif isinstance(event, ev.Submitted):
-            self._happen(event)
-            self._admit(event)
-        else:
-            self._happen(event)
-            if isinstance(event, ev.CancelRequested):
-                self._cancel(event)
-
-    def _admit(self, event: ev.Submitted) -> None:
-        record = self.state.records[event.job.id]
-        if record.shape.never:
-            reason, facts = record.shape.never
-            self._turn_away(event.t, record.id, reason.value, facts)
+        kind = type(event)
+        if kind is ev.Ended and event.outcome != "done":  # type: ignore[union-attr]
+            event = self._settle(event)  # type: ignore[arg-type]
+        # As _happen, without the call: this is the hottest line of the engine.
+        self._buffer.append(event)
+        state = self.state
+        state.now = event.t
+        state.version += 1
+        self._appliers[kind](event)
+        if self._on_event is not None:
+            self._on_event(state, event)
+        if kind is ev.Submitted:
+            record = state.records[event.job.id]  # type: ignore[union-attr]
+            if record.shape.never:
+                reason, facts = record.shape.never
+                self._turn_away(event.t, record.id, reason.value, facts)
+        elif kind is ev.CancelRequested:
+            self._cancel(event)  # type: ignore[arg-type]
 
     def _turn_away(self, now: float, job_id: int, reason: str, facts: dict[str, Any]) -> None:
         """A waiting job ends without running."""
@@ -243,7 +247,10 @@ class Loop:
             "lost": record.losses < self.settings.retry_lost,
             "preempted": True,
         }.get(event.outcome, False)
-        return msgspec.structs.replace(event, final=False) if again else event
+        if again:
+            return msgspec.structs.replace(event, final=False)
+        self.executor.forget(event.id)
+        return event
 
     def _cancel(self, event: ev.CancelRequested) -> None:
         record = self.state.records.get(event.id)
@@ -261,13 +268,13 @@ class Loop:
 
     # -- what the policy decides -----------------------------------------------------
 
-    def _decide(self) -> None:
-        now = self.executor.now()
-        state, view, settings = self.state, self.view, self.settings
-        state.now = now
+    def _decide(self, now: float) -> None:
+        view, settings, queue = self.view, self.settings, self.state.queue
         if settings.round_s and not self._round_is_due(now):
             return
         self._wake = _INF
+        if self._idle and not queue.count:
+            return
         self._starts_now = 0
         decide = self.policy.decide
         for _ in range(_MAX_ROUNDS):
@@ -277,7 +284,7 @@ class Loop:
             if plan is EMPTY:
                 return
             accepted = self._apply(plan, now)
-            if not (plan.again and accepted):
+            if not (plan.again and accepted) or (self._idle and not queue.count):
                 return
             if settings.starts_per_event and self._starts_now >= settings.starts_per_event:
                 # The bound is on one instant; go on at the next event, or a second later.

@@ -327,10 +327,12 @@ class SimulatedExecutor:
 
     def _finish(self, run: _Run) -> None:
         job_id = run.job.id
-        self._settle(run)
         if run.shared or self._leaving:
+            self._settle(run)
             self._leave(run)
         else:
+            hours = (self._now - run.since_s) * len(run.place.devices) / 3600.0
+            self.source_hours[run.source] += hours
             del self._runs[job_id]
         behaviour = self._behaviours[job_id]
         failed = self._failed.get(job_id, 0) if behaviour.failed_after_s else 0

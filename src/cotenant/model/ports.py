@@ -93,7 +93,11 @@ class Forecast(Protocol):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Decides. Pure: no I/O, no clock, no globals; memory travels in ``Plan.memo``."""
+    """Decides. Pure: no I/O, no clock, no globals; memory travels in ``Plan.memo``.
+
+    A class attribute ``idle_without_queue = True`` promises that the policy decides nothing
+    while no job waits; it is then not even asked.
+    """
 
     def decide(self, view: View) -> Plan:
         """What to do now."""

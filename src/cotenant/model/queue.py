@@ -21,21 +21,27 @@ _SWEEP = 4096
 
 
 class PendingQueue:
-    """The queue. ``len`` counts living jobs."""
+    """The queue.
+
+    Attributes
+    ----------
+    count : int
+        Waiting jobs; also ``len``.
+    """
 
     def __init__(self) -> None:
         self._line: deque[JobRecord] = deque()
         self._last_key: tuple[int, int] = (-(1 << 62), -1)
         self._late: list[_Entry] = []
         self._serial = 0
-        self._count = 0
+        self.count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def push(self, record: JobRecord) -> None:
         """A job starts to wait."""
-        self._count += 1
+        self.count += 1
         self._insert(record)
 
     def _insert(self, record: JobRecord) -> None:
@@ -45,12 +51,12 @@ class PendingQueue:
         else:
             self._serial += 1
             heapq.heappush(self._late, (record.key, self._serial, record))
-        if len(self._line) + len(self._late) > 2 * self._count + _SWEEP:
+        if len(self._line) + len(self._late) > 2 * self.count + _SWEEP:
             self._sweep()
 
     def left(self, record: JobRecord) -> None:
         """A job waits no more; its status has changed already."""
-        self._count -= 1
+        self.count -= 1
 
     def reorder(self, record: JobRecord) -> None:
         """A live job's key changed; O(waiting), as owners change priorities seldom."""

@@ -5,6 +5,8 @@ Card: ``docs/policies/colocate.md``.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Decision, Plan, Reserve, Start, Why
 from cotenant.model.records import JobRecord
@@ -42,6 +44,8 @@ class Colocate(Params):
     patience_s : float
         Wait after which a reservation is made; 0 makes none.
     """
+
+    idle_without_queue: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ Card: ``docs/policies/fifo.md``.
 from __future__ import annotations
 
 import operator
+from typing import ClassVar
 
 from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Start, Why
@@ -32,6 +33,8 @@ class Fifo(Params):
         over. False: the first job in order that fits starts, so small
         jobs pass a large one, perhaps for ever.
     """
+
+    idle_without_queue: ClassVar[bool] = True
 
     def __init__(self, *, head_of_line: bool = True) -> None:
         self.head_of_line = head_of_line
