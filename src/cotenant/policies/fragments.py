@@ -22,6 +22,7 @@ from cotenant.policies.demands import domain_of
 __all__ = ["Ask", "Fragments", "Slopes", "Task"]
 
 _PARTS = 64
+_MOST_ASKS = 1024
 _CLOSED = "-"
 _EMPTY = ""
 
@@ -195,6 +196,8 @@ class Slopes(Index):
         self._settle()
         heap = self._asked.get(ask)
         if heap is None:
+            if len(self._asked) >= _MOST_ASKS:
+                self._asked.clear()
             heap = self._asked[ask] = _Heap()
         if heap.epoch != self._epoch or heap.read < 0:
             heap.epoch, heap.read, heap.entries = self._epoch, len(self._changed), []
