@@ -1,8 +1,9 @@
 """The streaming fold of an event log into metrics: the same code online and from a file.
 
-Events are taken in blocks of a fixed number, whatever the batches they arrive in, and each
-block is folded with array operations; memory is one small row for each job and fixed
-tables for time and devices. A block boundary changes nothing but the order of a few sums.
+Events are gathered into columns a piece at a time and folded in blocks of a fixed number,
+whatever the batches they arrive in, with array operations; memory is one small row for each
+job and fixed tables for time and devices. A block boundary changes nothing but the order of a
+few sums.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import numpy.typing as npt
 from cotenant.errors import LogError
 from cotenant.model.events import Event, Opened, Submitted
 from cotenant.report.bins import StepBins
-from cotenant.report.block import Block
-from cotenant.report.columns import Grouped, column
-from cotenant.report.jobtable import JobTable, Outcomes
+from cotenant.report.block import Block, Piece
+from cotenant.report.columns import Grouped, stable_order
+from cotenant.report.jobtable import JobTable
 from cotenant.report.kinds import Kind
 from cotenant.report.metrics import RunMetrics, build_metrics
 from cotenant.report.occupancy import Channel, Occupancy
@@ -28,6 +29,8 @@ __all__ = ["MetricFold"]
 
 BLOCK = 65536
 """Events folded at once."""
+PIECE = 2048
+"""Events gathered at once: few enough to stay in the caches of a processor."""
 
 Floats = npt.NDArray[Any]
 Ints = npt.NDArray[Any]
@@ -49,6 +52,8 @@ class MetricFold:
 
     def __init__(self) -> None:
         self._buffer: list[Event] = []
+        self._pieces: list[Piece] = []
+        self._gathered = 0
         self.opened: Opened | None = None
         self.closed = False
         self.events = 0
@@ -75,10 +80,14 @@ class MetricFold:
         buffer.extend(events)
         if self.start_s is None and not self._begin():
             return  # what comes before the first job (a drained node, say) waits for it
-        while len(buffer) >= BLOCK:
-            block, self._buffer = buffer[:BLOCK], buffer[BLOCK:]
-            buffer = self._buffer
-            self._fold(block)
+        begin, size = 0, min(PIECE, BLOCK - self._gathered)
+        while len(buffer) - begin >= size:
+            self._gather(buffer[begin : begin + size])
+            begin += size
+            if self._gathered == BLOCK:
+                self._fold()
+            size = min(PIECE, BLOCK - self._gathered)
+        del buffer[:begin]
 
     def result(self, evidence: dict[str, float] | None = None) -> RunMetrics:
         """Metrics of all events seen so far.
@@ -92,8 +101,10 @@ class MetricFold:
         if self._buffer:
             if self.start_s is None and not self._begin():
                 self.start_s = self._buffer[0].t
-            block, self._buffer = self._buffer, []
-            self._fold(block)
+            self._gather(self._buffer)
+            self._buffer = []
+        if self._pieces:
+            self._fold()
         return build_metrics(self, evidence or {})
 
     def see_all(self, events: Iterable[Event]) -> MetricFold:
@@ -101,7 +112,7 @@ class MetricFold:
         block: list[Event] = []
         for event in events:
             block.append(event)
-            if len(block) == BLOCK:
+            if len(block) == PIECE:
                 self.see(block)
                 block = []
         self.see(block)
@@ -117,8 +128,13 @@ class MetricFold:
         self.start_s = next((e.t for e in self._buffer if isinstance(e, Submitted)), None)
         return self.start_s is not None
 
-    def _fold(self, events: list[Event]) -> None:
-        block = Block(events)
+    def _gather(self, events: list[Event]) -> None:
+        self._pieces.append(Piece(events, self.jobs.codes, self.jobs.reasons))
+        self._gathered += len(events)
+
+    def _fold(self) -> None:
+        block = Block(self._pieces)
+        self._pieces, self._gathered = [], 0
         t = block.t
         back = np.flatnonzero(np.diff(t, prepend=self.last_s) < 0)
         if back.size:
@@ -130,7 +146,7 @@ class MetricFold:
         self.last_s = float(t[-1])
         self._rare(block)
         if block.has(Kind.SUBMITTED):
-            self.jobs.submit([e.job for e in block.of(Kind.SUBMITTED)], t[block.at(Kind.SUBMITTED)])
+            self.jobs.submit(block)
         if self.devices is None:
             start = self.start_s if self.start_s is not None else self.last_s
             self.devices = Occupancy(self._cluster(), start)
@@ -177,18 +193,14 @@ class MetricFold:
             for kind in kinds:
                 level[1][block.at(kind)] = True
         rate[0][block.at(Kind.STARTED)] = 1.0  # an attempt that starts at any other speed says so
-        rate[0][block.at(Kind.RATED)] = column(block.of(Kind.RATED), "rate", np.float64)
-        width[0][block.at(Kind.STARTED)] = np.fromiter(
-            map(len, block.placements), np.int64, len(block.placements)
-        )
+        rate[0][block.at(Kind.RATED)] = block.column(Kind.RATED, "rate")
+        width[0][block.at(Kind.STARTED)] = block.column(Kind.STARTED, "lengths")
         for kind in (Kind.MOVED, Kind.RESIZED):
-            width[0][block.at(kind)] = column(block.of(kind), "devices", via=len)
+            width[0][block.at(kind)] = block.column(kind, "devices")
         for kind in (Kind.SUBMITTED, Kind.SUSPENDED):
             reason[0][block.at(kind)] = 0
-        reason[0][block.at(Kind.HELD)] = column(
-            block.of(Kind.HELD), "reason", via=self.jobs.reasons.__getitem__
-        )
-        reason[0][block.at(Kind.ENDED)] = -column(block.of(Kind.ENDED), "final")
+        reason[0][block.at(Kind.HELD)] = block.column(Kind.HELD, "reason")
+        reason[0][block.at(Kind.ENDED)] = -block.column(Kind.ENDED, "final").astype(np.int64)
         return rate, width, reason
 
     def _series(self, block: Block) -> tuple[Ints, npt.NDArray[np.bool_], tuple[Ints, Ints, Ints]]:
@@ -234,25 +246,22 @@ class MetricFold:
         table, ids, t = self.jobs, block.ids, block.t
         started, suspended, ended = block.at(Kind.STARTED), block.at(Kind.SUSPENDED), block.at(Kind.ENDED)
         if started.size:
-            events = block.of(Kind.STARTED)
-            nodes = devices.spans(block.placements)
-            table.start(ids[started], t[started], column(events, "attempt"), nodes)
+            kind = Kind.STARTED
+            nodes = devices.spans(block.column(kind, "lengths"), block.column(kind, "devices"))
+            table.start(ids[started], t[started], block.column(kind, "attempt"), nodes)
         if suspended.size or ended.size:
-            events = block.of(Kind.SUSPENDED) + block.of(Kind.ENDED)
             leaves = np.concatenate([suspended, ended])
-            order = np.argsort(leaves, kind="stable")
-            work = column(events, "work_s", np.float64)[order]
-            table.leave(ids[leaves[order]], work, order >= suspended.size)
+            order = stable_order(leaves, block.size)
+            work = [block.column(kind, "work_s") for kind in (Kind.SUSPENDED, Kind.ENDED)]
+            table.leave(ids[leaves[order]], np.concatenate(work)[order], order >= suspended.size)
         finals = ended
         if ended.size:
-            events = block.of(Kind.ENDED)
-            outcome = column(events, "outcome", via=Outcomes.OF.__getitem__)
-            final = column(events, "final", np.bool_)
+            outcome, final = block.column(Kind.ENDED, "outcome"), block.column(Kind.ENDED, "final")
             finals = ended[final]
-            table.end(ids[ended], t[ended], outcome, final, column(events, "lost_s", np.float64))
+            table.end(ids[ended], t[ended], outcome, final, block.column(Kind.ENDED, "lost_s"))
         rejected = block.at(Kind.REJECTED)
         if rejected.size:
-            outcome = column(block.of(Kind.REJECTED), "reason", via=Outcomes.of_rejection)
+            outcome = block.column(Kind.REJECTED, "reason")
             table.end(ids[rejected], t[rejected], outcome, np.ones(rejected.size, dtype=bool), None)
         np.add.at(table.moves, ids[block.at(Kind.MOVED)], 1)
         self._contention(block.at(Kind.SUBMITTED), np.sort(np.concatenate([finals, rejected])), ids, t)
@@ -260,7 +269,7 @@ class MetricFold:
     def _contention(self, submits: Ints, finals: Ints, ids: Ints, t: Floats) -> None:
         """Integral of the GPUs wanted by all live jobs, noted at each job's arrival and end."""
         at = np.concatenate([submits, finals])
-        order = np.argsort(at, kind="stable")
+        order = stable_order(at, t.size)
         who = ids[at[order]]
         jump = self.jobs.gpus[who] * np.where(order < submits.size, 1.0, -1.0)
         last, alive, area = self._demand

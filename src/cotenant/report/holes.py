@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.report.bins import StepBins
-from cotenant.report.columns import running_totals
+from cotenant.report.columns import running_totals, stable_order
 
 __all__ = ["Holes"]
 
@@ -56,7 +56,7 @@ class Holes:
         if not self.largest_node:
             return  # a cluster without devices has no holes
         at, node, by = frees
-        order = np.argsort(node, kind="stable")
+        order = stable_order(node, self._free.size)
         after = np.empty_like(by)
         after[order] = running_totals(node[order], by[order], self._free)
         self._free[node[order]] = after[order]
@@ -64,7 +64,7 @@ class Holes:
         waits = np.flatnonzero(queue[1] > 0)
         gang = np.minimum(queue[1][waits], self.largest_node) - 1
         position = np.concatenate([at, queue[0][waits]])
-        order = np.argsort(position, kind="stable")
+        order = stable_order(position, t.size)
         column = np.concatenate([level, gang + self.largest_node])[order]
         change = np.concatenate([by, queue[2][waits]])[order]
         when = t[position[order]]

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from cotenant.errors import LogError
-from cotenant.model.jobs import Job
-from cotenant.report.columns import Codes, column, grown
+from cotenant.report.columns import Codes, grown
+from cotenant.report.kinds import Kind
 
-__all__ = ["NOT_STATED", "SIZE_CLASSES", "JobTable", "Outcomes", "size_class"]
+if TYPE_CHECKING:
+    from cotenant.report.block import Block
+
+__all__ = ["NOT_STATED", "SIZE_CLASSES", "WORDS", "JobTable", "Outcomes", "size_class"]
 
 Ints = npt.NDArray[Any]
 Floats = npt.NDArray[Any]
 
 NOT_STATED = "behind others"
 """Reason of a waiting job about which the log says nothing: policies speak of the jobs they looked at."""
+WORDS = ("model", "tenant", "user", "job_class")
+"""What is told of a job in words that many jobs share."""
 SIZE_CLASSES = ("0", "1", "2-4", "5-8", ">8")
 """Classes of gang size, in devices; 0 are jobs without a GPU."""
 
@@ -71,31 +75,32 @@ class JobTable:
         self.suspensions = np.zeros(0, dtype=np.int32)
         self.moves = np.zeros(0, dtype=np.int32)
         self.nodes = np.zeros(0, dtype=np.int32)
-        self.words = {name: np.zeros(0, dtype=np.int32) for name in ("model", "tenant", "user", "job_class")}
-        self.codes = {name: Codes() for name in self.words}
+        self.words = {name: np.zeros(0, dtype=np.int32) for name in WORDS}
+        self.codes = {name: Codes() for name in WORDS}
         self.reasons = Codes()
         self.reasons.encode([NOT_STATED])
         self._names: list[pl.Series] = []
         self._name_ids: list[Ints] = []
 
-    def submit(self, jobs: Sequence[Job], t: Floats) -> None:
-        """Add jobs.
+    def submit(self, block: Block) -> None:
+        """Add the jobs that a block submits.
 
         Raises
         ------
         LogError
             If an id is negative or was used before.
         """
-        ids = column(jobs, "id")
+        kind = Kind.SUBMITTED
+        ids = block.ids[block.at(kind)]
         self._grow(int(ids.max()) + 1)
         if ids.min() < 0 or self.known(ids).any() or (np.diff(np.sort(ids)) == 0).any():
             raise LogError("a job id is negative, or is submitted twice in one log")
-        self.submit_s[ids] = t
-        self.gpus[ids] = column(jobs, "gpus")
-        self.priority[ids] = column(jobs, "priority")
+        self.submit_s[ids] = block.t[block.at(kind)]
+        self.gpus[ids] = block.column(kind, "gpus")
+        self.priority[ids] = block.column(kind, "priority")
         for name, words in self.words.items():
-            words[ids] = column(jobs, name, via=self.codes[name].__getitem__)
-        self._names.append(pl.Series([job.name for job in jobs], dtype=pl.String))
+            words[ids] = block.column(kind, name)
+        self._names.append(pl.Series(block.names, dtype=pl.String))
         self._name_ids.append(ids.astype(np.int32))
 
     def _grow(self, size: int) -> None:

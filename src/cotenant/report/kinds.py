@@ -77,6 +77,9 @@ class Kind:
     }
     """What goes away (True) or returns, for each event that says so."""
 
+    IN_ORDER = (MOVED, RELEASED, RESIZED, RESERVED, *AVAILABILITY)
+    """Kinds that need a walk over events in order; a rejection only matters to reservations."""
+
     PLACES = np.zeros(22, dtype=bool)
     """Kinds that change who holds which device."""
     PLACES[[REJECTED, STARTED, SUSPENDED, ENDED, MOVED, RELEASED, RESIZED, RESERVED]] = True

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cotenant.model.cluster import Cluster
 from cotenant.report.bins import StepBins
 from cotenant.report.block import Block
-from cotenant.report.columns import running_totals
+from cotenant.report.columns import running_totals, stable_order
 from cotenant.report.holes import Holes
 from cotenant.report.kinds import Kind
 
@@ -72,9 +72,6 @@ _EFFECT_OF = np.full((len(Kind.PLACES), 3), _NOTHING, dtype=np.int64)
 _EFFECT_OF[Kind.STARTED] = (_ENTER, _ENTER, _ENTER_ACTIVE)
 _EFFECT_OF[[Kind.ENDED, Kind.SUSPENDED]] = (_LEAVE_ACTIVE, _LEAVE, _LEAVE)
 _EFFECT_OF[[Kind.RATED, Kind.STOPPING]] = (_SLEEP, _NOTHING, _WAKE)
-
-_IN_ORDER = (Kind.MOVED, Kind.RELEASED, Kind.RESIZED, Kind.RESERVED, *Kind.AVAILABILITY)
-"""Kinds that need the walk; a rejection only matters to reservations."""
 
 
 class _Rows:
@@ -154,7 +151,8 @@ class Occupancy:
         lengths = np.fromiter(map(len, devices), np.int64, len(devices))
         flat = np.fromiter(chain.from_iterable(devices), np.int64, int(lengths.sum()))
         at, effect = np.repeat(places, lengths), np.repeat(effect, lengths)
-        order = np.argsort(flat * block.size + at, kind="stable")
+        order = stable_order(at, block.size)
+        order = order[stable_order(flat[order], self.count)]
         flat, at, effect = flat[order], at[order], effect[order]
         self._keep_segments(flat, at, effect, block)
         self._apply(flat, at, effect, block.t, queue)
@@ -166,7 +164,7 @@ class Occupancy:
         newcomers = ids[started].tolist()
         if (
             self._reserved
-            or block.has(*_IN_ORDER)
+            or block.has(*Kind.IN_ORDER)
             or not held.keys().isdisjoint(newcomers)
             or len(set(newcomers)) < len(newcomers)
         ):
@@ -187,7 +185,7 @@ class Occupancy:
         codes = block.codes
         places = np.flatnonzero(Kind.PLACES[codes] | (flags != 0))
         kinds, rows = codes[places], _Rows()
-        devices = self._walk(block.pick(places), kinds, places, rows, active)
+        devices = self._walk(block, places, rows, active)
         effect = _EFFECT_OF[kinds, flags[places] + 1]
         if rows.at:
             places = np.concatenate([places, np.array(rows.at, dtype=np.int64)])
@@ -196,29 +194,27 @@ class Occupancy:
         return places, devices, effect
 
     def _walk(
-        self,
-        events: Sequence[Any],
-        kinds: npt.NDArray[np.uint8],
-        places: Ints,
-        rows: _Rows,
-        active: npt.NDArray[np.bool_],
+        self, block: Block, places: Ints, rows: _Rows, active: npt.NDArray[np.bool_]
     ) -> list[Sequence[int]]:
         """Devices each event is about; events that need several rows put them in ``rows``."""
         held, waking, leaving = self._held, (Kind.RATED, Kind.STOPPING), (Kind.ENDED, Kind.SUSPENDED)
         out: list[Sequence[int]] = []
-        for i, (event, kind) in enumerate(zip(events, kinds.tolist(), strict=True)):
+        kinds, jobs = block.codes[places].tolist(), block.ids[places].tolist()
+        for at, kind, job, event in zip(places.tolist(), kinds, jobs, block.pick(places), strict=True):
             if kind in waking:
-                out.append(held.get(event.id, ()))
+                out.append(held.get(job, ()))
             elif kind == Kind.STARTED:
-                held[event.id] = devices = event.devices
-                out.append(devices)
+                held[job] = event
+                out.append(event)
                 if self._reserved:
-                    self._unreserve(rows, int(places[i]), event.id)
+                    self._unreserve(rows, at, job)
             elif kind in leaving:
-                out.append(held.pop(event.id, ()))
+                out.append(held.pop(job, ()))
+            elif kind == Kind.REJECTED:
+                out.append(())
+                self._unreserve(rows, at, job)
             else:
                 out.append(())
-                at = int(places[i])
                 self._rare(rows, at, kind, event, bool(active[at]))
         return out
 
@@ -242,8 +238,6 @@ class Occupancy:
             if event.devices:
                 self._reserved[event.id] = event.devices
                 rows.put(at, event.devices, _RESERVE)
-        elif code == Kind.REJECTED:
-            self._unreserve(rows, at, event.id)
         else:
             self._availability(rows, at, code, event)
 
@@ -259,13 +253,17 @@ class Occupancy:
         devices = [place] if what == "device" else range(self.first[place], self.first[place + 1])
         rows.put(at, devices, _BLOCK if adds else _UNBLOCK)
 
-    def spans(self, devices: Sequence[Sequence[int]]) -> Ints:
-        """Number of nodes under each placement (devices ascending)."""
-        lengths = np.fromiter(map(len, devices), np.int64, len(devices))
+    def spans(self, lengths: Ints, devices: Ints) -> Ints:
+        """Number of nodes under each placement (devices ascending, one placement after the other)."""
         out = np.minimum(lengths, 1)
-        for i in np.flatnonzero(lengths > 1).tolist():
-            node = self.node_of[list(devices[i])]
-            out[i] += int((node[1:] != node[:-1]).sum())
+        some = np.flatnonzero(lengths)
+        if some.size:
+            node = self.node_of[devices]
+            turns = np.ones(devices.size, dtype=np.int64)
+            turns[1:] = node[1:] != node[:-1]
+            begin = np.cumsum(lengths[some]) - lengths[some]
+            turns[begin] = 1
+            out[some] = np.add.reduceat(turns, begin)
         return out
 
     def _apply(self, device: Ints, at: Ints, effect: Ints, t: Floats, queue: tuple[Ints, Ints, Ints]) -> None:
@@ -275,7 +273,7 @@ class Occupancy:
         self._count(device, t[at], before, after)
         change = _free(after).astype(np.int64) - _free(before)
         moved = np.flatnonzero(change)
-        back = moved[np.argsort(at[moved], kind="stable")]
+        back = moved[stable_order(at[moved], t.size)]
         self.bins.add(Channel.FREE, t[at[back]], change[back])
         self.holes.apply((at[back], self.node_of[device[back]], change[back]), queue, t)
 
