@@ -49,7 +49,7 @@ class _Timed:
         took_ms = (time.perf_counter_ns() - begun) / 1e6
         if now <= 0.0:
             self.first_ms += took_ms
-        elif counts:
+        elif counts and len(self.times_ms) < self._calls:
             self.times_ms.append(took_ms)
             if len(self.times_ms) >= self._calls:
                 self.loop.stop()

@@ -52,7 +52,7 @@ def draw(
     gaps = rng.exponential(1.0, jobs)
     columns = {
         "name": pl.Series(np.arange(jobs)).cast(pl.String),
-        "submit_s": np.cumsum(gaps) * (gpus * seconds).mean() / (devices * load),
+        "submit_s": np.zeros(jobs),
         "duration_s": seconds,
         "gpus": gpus,
         "model": np.array(list(MIXES["gavel"]), dtype=object)[kind],
@@ -60,8 +60,8 @@ def draw(
         "estimate_s": seconds * wrong,
     }
     cluster = Cluster.uniform(devices, gpus_per_node=_PER_NODE, gpu_type=_DEVICE)
-    if shape != "poisson":
-        columns["submit_s"] = np.zeros(jobs)
+    if shape == "poisson":
+        columns["submit_s"] = np.cumsum(gaps) * (gpus * seconds).mean() / (devices * load)
     frame = pl.DataFrame(columns)
     if shape == "blocked":
         frame, cluster = _blocked(frame, devices, rng)

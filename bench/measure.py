@@ -85,9 +85,11 @@ def read(path: Path) -> list[Row]:
 def append(path: Path, rows: Iterable[Row]) -> None:
     """Add rows to a file of results."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    torn = path.is_file() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+    if path.is_file():
+        data = path.read_bytes()
+        if not data.endswith(b"\n"):  # the writer of the last line was ended in the middle of it
+            path.write_bytes(data[: data.rfind(b"\n") + 1])
     with path.open("a", encoding="utf-8") as file:
-        file.writelines(["\n"] if torn else [])
         file.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
