@@ -5,7 +5,7 @@ Card: ``docs/policies/fair-share.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Literal
 
 from cotenant.errors import ConfigError
@@ -15,7 +15,7 @@ from cotenant.model.records import JobRecord
 from cotenant.model.view import View
 from cotenant.policies.reclaim import Claims, Reclaim
 from cotenant.policies.rooms import hosts_fit
-from cotenant.policies.tenancy import Holdings, TenantQueues, fair_shares, footprint
+from cotenant.policies.tenancy import Footprint, Holdings, TenantQueues, fair_shares, footprint
 
 __all__ = ["FairShare"]
 
@@ -125,22 +125,30 @@ class FairShare(Params):
         rank += [(0.0, 0.0)] * (holdings.depth - len(rank))
         return tuple(rank)
 
-    def _heads(self, queues: TenantQueues) -> Iterator[JobRecord]:
-        """The first job of each demand of each tenant; under strict queueing, of each tenant."""
+    def _heads(self, queues: TenantQueues, but: Container[Footprint] = ()) -> Iterator[JobRecord]:
+        """The first job of each demand of each tenant; under strict queueing, of each tenant.
+
+        Those with a footprint in ``but`` are left out.
+        """
+        strict = self.queueing == "strict"
         for groups in queues.groups.values():
-            heads = [h for g in groups.values() if not (h := g.head()).reserved]
-            if self.queueing == "strict" and heads:
-                yield min(heads, key=lambda h: h.key)
-            else:
-                yield from heads
+            if strict:
+                heads = [h for g in groups.values() if not (h := g.head()).reserved]
+                if heads and footprint((first := min(heads, key=lambda h: h.key)).shape) not in but:
+                    yield first
+                continue
+            for (needs, _), alike in groups.items():
+                if needs not in but:
+                    head = alike.head()
+                    if not head.reserved:
+                        yield head
 
     def _best(self, view: View, queues: TenantQueues, holdings: Holdings, claims: Claims) -> Start | None:
         """The start of the best job that fits."""
         best: _Candidate | None = None
         place: _Place | None = None
-        misfits = queues.misfits
-        for head in self._heads(queues):
-            if footprint(head.shape) in misfits or holdings.refusal(head, claims.claimed):
+        for head in self._heads(queues, queues.misfits):
+            if holdings.refusal(head, claims.claimed):
                 continue
             candidate = (self._rank(view, holdings, claims, head), head.key)
             if best is not None and candidate > best[:2]:

@@ -71,6 +71,7 @@ class Reclaim:
             if jobs and not over.isdisjoint(holdings.path(tenant))
         ]
         self._orders: dict[tuple[tuple[str, str], ...], list[JobRecord]] = {}
+        self._within: dict[tuple[str, int], bool] = {}
         self._hopeless: set[tuple[object, ...]] = set()
 
     def entitled(self, record: JobRecord) -> bool:
@@ -80,8 +81,13 @@ class Reclaim:
             return False
         if not self._borrowers and not self.holdings.opportunistic:
             return False
-        path, claimed = self.holdings.path(job.tenant), self.claims.claimed
-        return any(self.holdings.within_quota(name, job.gpus, claimed) for name in path)
+        key = (job.tenant, job.gpus)
+        found = self._within.get(key)
+        if found is None:
+            path, claimed = self.holdings.path(job.tenant), self.claims.claimed
+            found = any(self.holdings.within_quota(name, job.gpus, claimed) for name in path)
+            self._within[key] = found
+        return found
 
     def plan(self, record: JobRecord) -> tuple[Decision, ...]:
         """Keep devices for a job and stop who is there; empty if there is no complete plan."""
