@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from operator import attrgetter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Codes", "Grouped", "column", "grown", "running_totals", "stable_order"]
+__all__ = ["Codes", "Grouped", "grown", "running_totals", "stable_order"]
 
 Ints = npt.NDArray[Any]
 
@@ -29,20 +28,6 @@ class Codes(dict[str, int]):
     def words(self) -> list[str]:
         """Words by code."""
         return list(self)
-
-
-def column(
-    values: Collection[Any],
-    name: str,
-    kind: npt.DTypeLike = np.int64,
-    via: Callable[[Any], Any] | None = None,
-) -> npt.NDArray[Any]:
-    """One attribute of many values as an array; ``via`` turns each into a number first.
-
-    This is the hot path of the fold: an iterator costs half of what a list of them does.
-    """
-    found = map(attrgetter(name), values)
-    return np.fromiter(map(via, found) if via else found, kind, len(values))
 
 
 def grown(column: npt.NDArray[Any], size: int, fill: float) -> npt.NDArray[Any]:
