@@ -14,6 +14,7 @@ from cotenant import registry
 from cotenant.checks import check_invariants
 from cotenant.engine.log import LogWriter
 from cotenant.engine.loop import Loop
+from cotenant.engine.picture import picture
 from cotenant.engine.state import State
 from cotenant.executors.simulated import SimulatedExecutor
 from cotenant.model import events as ev
@@ -204,7 +205,7 @@ class Played:
 
     def _look(self, state: State, event: ev.Event) -> None:
         if state.version == self.picture_at:
-            self.picture = state.picture()
+            self.picture = picture(state)
 
     def see(self, events: list[ev.Event]) -> None:
         self.events += events
@@ -272,9 +273,9 @@ def test_the_state_at_any_moment_is_the_fold_of_the_log_so_far(
     folded = State(day.cluster, day.rules)
     for event in events[:stop]:
         folded.apply(ev.decode_event(ev.encode_event(event)))
-    assert folded.picture() == played.picture
+    assert picture(folded) == played.picture
     # Between events whoever lives waits, runs or stops.
     assert {r.status for r in folded.records.values()} <= {Status.PENDING, Status.RUNNING, Status.STOPPING}
     for event in events[stop:]:
         folded.apply(event)
-    assert folded.picture() == played.state.picture()
+    assert picture(folded) == picture(played.state)

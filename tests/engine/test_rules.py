@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cotenant.engine.picture import picture
 from cotenant.engine.state import State
 from cotenant.model import events as ev
 from cotenant.model import rules
@@ -302,10 +303,10 @@ def test_allowed_up_to_the_very_limit(what: str, act: Callable[[], Refusal | Non
 def test_checking_a_move_or_a_resize_leaves_the_books_as_they_were() -> None:
     s = Scene()
     job = s.running(0, share=HALF, tenant="t")
-    before = s.state.picture()
+    before = picture(s.state)
     s.move(job, 1)
     s.resize(job, 0, share=Share("spatial", 99 * GIB, 0))
-    assert s.state.picture() == before
+    assert picture(s.state) == before
 
 
 def test_refusals_say_whether_waiting_or_preempting_can_help() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cotenant import registry
 from cotenant.checks.scenarios import scenario
 from cotenant.engine.loop import Loop
+from cotenant.engine.picture import picture
 from cotenant.engine.state import State
 from cotenant.errors import PolicyError, StaleViewError
 from cotenant.executors.simulated import SimulatedExecutor
@@ -47,7 +48,7 @@ def deep_picture(state: State) -> dict[str, Any]:
     """The picture, and the index of the books besides."""
     ledger = state.ledger
     return {
-        **state.picture(),
+        **picture(state),
         "index": (list(ledger.whole), list(ledger.free_count), ledger.index_errors()),
         "held": dict(ledger.held),
     }

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from cotenant import __version__
+from cotenant.engine.header import opening
 from cotenant.engine.log import LogWriter
 from cotenant.engine.state import State
 from cotenant.errors import PolicyError
@@ -118,33 +118,16 @@ class Loop:
             Hold: self._hold,
             Reject: self._reject,
         }
-        self._open(cluster, seed, forecast, runtime, header or {})
-
-    def _open(
-        self,
-        cluster: Cluster,
-        seed: int,
-        forecast: Forecast | None,
-        runtime: RuntimeForecast | None,
-        header: dict[str, Any],
-    ) -> None:
-        knows: dict[str, Any] = dict(forecast.describe()) if forecast else {"kind": "none"}
-        knows["runtime"] = runtime.describe() if runtime else {"kind": "none"}
-        self._happen(
-            ev.Opened(
-                t=0.0,
-                schema=ev.SCHEMA,
-                version=__version__,
-                seed=seed,
-                policy=header.get("policy", type(self.policy).__name__),
-                params=header.get("params", {}),
-                settings=msgspec.to_builtins(self.settings),
-                cluster=cluster,
-                workload=header.get("workload", {}),
-                forecast=knows,
-                truth=header.get("truth", {"kind": "unknown"}),
-            )
+        first = opening(
+            policy=type(policy).__name__,
+            cluster=cluster,
+            settings=self.settings,
+            seed=seed,
+            forecast=forecast,
+            runtime=runtime,
+            header=header or {},
         )
+        self._happen(first)
 
     # -- running ---------------------------------------------------------------------
 

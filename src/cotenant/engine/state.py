@@ -76,7 +76,11 @@ class State(Source):
         self._rated, self._capacity = self.hooks["rated"], self.hooks["capacity"]
         self._down_nodes: set[int] = set()
         self._down_devices: set[int] = set()
-        self.appliers: dict[type, Callable[[Any], None]] = {
+        self.appliers = self._appliers()
+
+    def _appliers(self) -> dict[type, Callable[[Any], None]]:
+        """What each kind of event changes."""
+        return {
             ev.Opened: self._nothing,
             ev.Submitted: self._submitted,
             ev.Rejected: self._rejected,
@@ -127,47 +131,6 @@ class State(Source):
         self.now = event.t
         self.version += 1
         self.appliers[type(event)](event)
-
-    def picture(self) -> dict[str, Any]:
-        """All that the events determine, as plain values: two equal pictures are equal states.
-
-        Predictions are left out: they come from the forecast, not from the log.
-        """
-        ledger = self.ledger
-        return {
-            "now": self.now,
-            "version": self.version,
-            "records": {
-                r.id: (
-                    r.status.value,
-                    r.priority,
-                    r.attempt,
-                    r.failures,
-                    r.losses,
-                    r.place,
-                    (r.queued_s, r.started_s, r.ran_s),
-                    (r.work_s, r.rate, r.rated_s),
-                    r.hold,
-                    r.reserved,
-                    r.suspended,
-                )
-                for r in self.records.values()
-            },
-            "queue": [r.id for r in self.queue],
-            "running": list(self.running),
-            "free": (list(ledger.free_milli), list(ledger.free_memory)),
-            "residents": list(ledger.residents),
-            "leaving": dict(ledger.leaving),
-            "usable": (list(ledger.usable), list(ledger.draining)),
-            "reserved": dict(sorted(ledger.reserved.items())),
-            "host": (list(ledger.free_cpu), list(ledger.free_host)),
-            "tenants": (
-                dict(sorted(self.books.limits.items())),
-                {t: n for t, n in self.books.used.items() if n},
-            ),
-            "memo": self.memo,
-            "counts": dict(self.counts),
-        }
 
     def _nothing(self, event: ev.Event) -> None:
         """This event changes no state."""

@@ -158,7 +158,7 @@ class Promises:
                 start_s, node, bay = self._earliest(shape, kind, hold_s)
                 if start_s < best[0]:
                     best = (start_s, node, bay, hold_s)
-        if shape.spans and best[0] > now:
+        if shape.spans and shape.gpus and best[0] > now:
             spread = self._spread(record, best[0])
             if spread is not None:
                 return self._keep_spread(record, *spread, why)

@@ -1,0 +1,43 @@
+"""The first line of a log: all that is needed to understand a run, and to repeat it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cotenant import __version__
+from cotenant.model.cluster import Cluster
+from cotenant.model.events import SCHEMA, Opened
+from cotenant.model.ports import Forecast, RuntimeForecast
+from cotenant.model.settings import Settings
+
+__all__ = ["opening"]
+
+
+def opening(
+    *,
+    policy: str,
+    cluster: Cluster,
+    settings: Settings,
+    seed: int,
+    forecast: Forecast | None,
+    runtime: RuntimeForecast | None,
+    header: dict[str, Any],
+) -> Opened:
+    """Build the event; ``header`` may name policy, params, workload and truth."""
+    knows: dict[str, Any] = dict(forecast.describe()) if forecast else {"kind": "none"}
+    knows["runtime"] = runtime.describe() if runtime else {"kind": "none"}
+    return Opened(
+        t=0.0,
+        schema=SCHEMA,
+        version=__version__,
+        seed=seed,
+        policy=header.get("policy", policy),
+        params=header.get("params", {}),
+        settings=msgspec.to_builtins(settings),
+        cluster=cluster,
+        workload=header.get("workload", {}),
+        forecast=knows,
+        truth=header.get("truth", {"kind": "unknown"}),
+    )

@@ -1,0 +1,51 @@
+"""A state as plain values, to be compared and printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cotenant.engine.state import State
+
+__all__ = ["picture"]
+
+
+def picture(state: State) -> dict[str, Any]:
+    """All that the events determine, as plain values: two equal pictures are equal states.
+
+    Predictions are left out: they come from the forecast, not from the log.
+    """
+    ledger = state.ledger
+    return {
+        "now": state.now,
+        "version": state.version,
+        "records": {
+            r.id: (
+                r.status.value,
+                r.priority,
+                r.attempt,
+                r.failures,
+                r.losses,
+                r.place,
+                (r.queued_s, r.started_s, r.ran_s),
+                (r.work_s, r.rate, r.rated_s),
+                r.hold,
+                r.reserved,
+                r.suspended,
+            )
+            for r in state.records.values()
+        },
+        "queue": [r.id for r in state.queue],
+        "running": list(state.running),
+        "free": (list(ledger.free_milli), list(ledger.free_memory)),
+        "residents": list(ledger.residents),
+        "leaving": dict(ledger.leaving),
+        "usable": (list(ledger.usable), list(ledger.draining)),
+        "reserved": dict(sorted(ledger.reserved.items())),
+        "host": (list(ledger.free_cpu), list(ledger.free_host)),
+        "tenants": (
+            dict(sorted(state.books.limits.items())),
+            {t: n for t, n in state.books.used.items() if n},
+        ),
+        "memo": state.memo,
+        "counts": dict(state.counts),
+    }

@@ -1,0 +1,59 @@
+"""What happens in a simulated world at set times: jobs that arrive, and what befalls the cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from cotenant.model.events import Event
+from cotenant.model.jobs import Job
+from cotenant.model.workload import Behaviour, Workload
+
+__all__ = ["Arrivals", "Incidents"]
+
+
+class Arrivals:
+    """Jobs to come, in order.
+
+    Attributes
+    ----------
+    next_s : float
+        When the next arrives; infinite if none is left.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._pairs = workload.pairs()
+        self._next: tuple[Job, Behaviour] | None = next(self._pairs, None)
+        self.next_s = math.inf if self._next is None else self._next[0].submit_s
+
+    def take(self) -> tuple[Job, Behaviour]:
+        """The next job and what it will do."""
+        taken = self._next
+        if taken is None:
+            raise IndexError("no job is left to arrive")
+        found = self._next = next(self._pairs, None)
+        self.next_s = math.inf if found is None else found[0].submit_s
+        return taken
+
+
+class Incidents:
+    """Events to be played, in order of time.
+
+    Attributes
+    ----------
+    next_s : float
+        When the next is due; infinite if none is left.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = sorted(events, key=lambda e: e.t)
+        self._at = 0
+        self.next_s = self._events[0].t if self._events else math.inf
+
+    def due(self, t: float) -> list[Event]:
+        """Take the events up to ``t``."""
+        first = self._at
+        while self._at < len(self._events) and self._events[self._at].t <= t:
+            self._at += 1
+        self.next_s = self._events[self._at].t if self._at < len(self._events) else math.inf
+        return self._events[first : self._at]
