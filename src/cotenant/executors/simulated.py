@@ -206,9 +206,8 @@ class SimulatedExecutor:
             self._rerate(run, first=True)
         else:
             rate = run.rate = run.alone
-            self._epoch += 1
-            run.epoch = self._epoch
-            heapq.heappush(self._heap, (now + left / rate, job_id, _END, run.epoch))
+            self._epoch = run.epoch = self._epoch + 1
+            heappush(self._heap, (now + left / rate, job_id, _END, run.epoch))
             if rate != 1.0 and self.settings.rate_events:
                 self._out.append(ev.Rated(now, job_id, rate))
         if run.shared:
@@ -340,8 +339,7 @@ class SimulatedExecutor:
 
     def _pause(self, run: Attempt, seconds: float, then: int) -> None:
         run.paused = True
-        self._epoch += 1
-        run.epoch = self._epoch
+        self._epoch = run.epoch = self._epoch + 1
         if run.rate or run.since_s == self._now:
             run.rate = 0.0
             if self.settings.rate_events:
@@ -370,8 +368,7 @@ class SimulatedExecutor:
             return
         self._settle(run)
         run.rate = rate
-        self._epoch += 1
-        run.epoch = self._epoch
+        self._epoch = run.epoch = self._epoch + 1
         self._push(self._now + run.left_s / rate, run.job.id, _END, run.epoch)
         if rate != before and self.settings.rate_events:
             self._out.append(ev.Rated(self._now, run.job.id, rate))
