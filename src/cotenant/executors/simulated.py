@@ -8,11 +8,10 @@ really would be. Running times are known here alone; no policy sees them.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from cotenant.executors.physics import Attempt, Physics
 from cotenant.executors.script import Arrivals, Incidents
@@ -163,7 +162,7 @@ class SimulatedExecutor:
         heappush(self._heap, (t, job_id, kind, epoch))
         if len(self._heap) > 4 * (len(self._runs) + len(self._patient)) + 4096:
             self._heap = [e for e in self._heap if self._valid(e)]
-            heapq.heapify(self._heap)
+            heapify(self._heap)
 
     def _due(self, entry: _Entry) -> None:
         kind, job_id = entry[2], entry[1]
