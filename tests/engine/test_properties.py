@@ -233,8 +233,10 @@ def test_the_books_balance_and_everything_ends(policy: str, day: Day) -> None:
         assert getattr(ledger, name) == getattr(fresh, name), name
     assert (ledger.held, ledger.leaving, ledger.reserved) == ({}, {}, {})
     world = played.world
-    for name in ("_behaviours", "_failed", "_left", "_patient", "_runs", "_sharers", "_leaving"):
+    assert world.running() == {}
+    for name in ("_behaviours", "_failed", "_left", "_patient", "_leaving"):
         assert not getattr(world, name), name
+    assert not world._physics._sharers
     # Work is what was declared: nothing is done twice over or left out.
     true = {
         i: row.get("duration_s", DEFAULTS["duration_s"])
