@@ -30,13 +30,20 @@ class Codes(dict[str, int]):
         return list(self)
 
 
-def grown(column: npt.NDArray[Any], size: int, fill: float) -> npt.NDArray[Any]:
-    """The column with room for ``size`` values, at least half as large again if it must grow."""
-    if column.size >= size:
-        return column
-    bigger = np.full(max(size, column.size + column.size // 2, 1024), fill, dtype=column.dtype)
-    bigger[: column.size] = column
-    return bigger
+def grown(column: npt.NDArray[Any], used: int, size: int, fill: float = 0) -> npt.NDArray[Any]:
+    """The column with ``size`` values in use, of which those after the first ``used`` are new.
+
+    There is room for half as many again where it must grow. The room is not written to, nor are
+    zeros: until somebody does, the system gives them no memory.
+    """
+    if column.size < size:
+        bigger = np.zeros(max(size, column.size + column.size // 2, 1024), dtype=column.dtype)
+        if fill or column[:used].any():
+            bigger[:used] = column[:used]
+        column = bigger
+    if fill:
+        column[used:size] = fill
+    return column
 
 
 def stable_order(keys: Ints, limit: int) -> Ints:

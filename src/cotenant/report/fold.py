@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from cotenant.model.events import Event, Opened, Submitted
 from cotenant.report.bins import StepBins
 from cotenant.report.block import Block, Piece
 from cotenant.report.columns import Grouped, stable_order
+from cotenant.report.jobrows import JobRows
 from cotenant.report.jobtable import JobTable
 from cotenant.report.kinds import Kind
 from cotenant.report.metrics import RunMetrics, build_metrics
@@ -54,6 +56,7 @@ class MetricFold:
         self._buffer: list[Event] = []
         self._pieces: list[Piece] = []
         self._gathered = 0
+        self._rows: list[ref[JobRows]] = []
         self.opened: Opened | None = None
         self.closed = False
         self.events = 0
@@ -128,11 +131,20 @@ class MetricFold:
         self.start_s = next((e.t for e in self._buffer if isinstance(e, Submitted)), None)
         return self.start_s is not None
 
+    def rows(self, end_s: float, capacity: int) -> JobRows:
+        """Rows of the jobs so far; they stay as they are if more events follow."""
+        rows = JobRows(self.jobs, end_s, capacity)
+        self._rows.append(ref(rows))
+        return rows
+
     def _gather(self, events: list[Event]) -> None:
         self._pieces.append(Piece(events, self.jobs.codes, self.jobs.reasons))
         self._gathered += len(events)
 
     def _fold(self) -> None:
+        for rows in filter(None, [found() for found in self._rows]):
+            rows.detach()
+        self._rows.clear()
         block = Block(self._pieces)
         self._pieces, self._gathered = [], 0
         t = block.t

@@ -97,9 +97,10 @@ class JobTable:
             raise LogError("a job id is negative, or is submitted twice in one log")
         self.submit_s[ids] = block.t[block.at(kind)]
         self.gpus[ids] = block.column(kind, "gpus")
-        self.priority[ids] = block.column(kind, "priority")
-        for name, words in self.words.items():
-            words[ids] = block.column(kind, name)
+        for name in ("priority", *WORDS):
+            values = block.column(kind, name)
+            if values.any():  # zeros that nobody writes take no memory
+                self.stored(name)[ids] = values
         self._names.append(pl.Series(block.names, dtype=pl.String))
         self._name_ids.append(ids.astype(np.int32))
 
@@ -109,9 +110,9 @@ class JobTable:
         fills = {"submit_s": np.nan, "first_s": np.nan, "end_s": np.nan, "width": -1, "reason": -1}
         for name, values in vars(self).items():
             if isinstance(values, np.ndarray):
-                setattr(self, name, grown(values, size, fills.get(name, 0)))
+                setattr(self, name, grown(values, self.size, size, fills.get(name, 0)))
         for name, values in self.words.items():
-            self.words[name] = grown(values, size, 0)
+            self.words[name] = grown(values, self.size, size)
         self.size = size
 
     def known(self, ids: Ints) -> npt.NDArray[np.bool_]:
@@ -131,7 +132,9 @@ class JobTable:
     def leave(self, ids: Ints, work_s: Floats, is_end: npt.NDArray[np.bool_]) -> None:
         """Note suspensions and ends of attempts, in order, with the attempt's useful work."""
         np.add.at(self.work_s, ids[is_end], work_s[is_end])
-        self.open_work_s[ids] = np.where(is_end, 0.0, work_s)
+        open_work = np.where(is_end, 0.0, work_s)
+        if open_work.any() or self.open_work_s[ids].any():
+            self.open_work_s[ids] = open_work
         np.add.at(self.suspensions, ids[~is_end], 1)
 
     def end(
@@ -139,7 +142,8 @@ class JobTable:
     ) -> None:
         """Note ends of attempts; only final ones are outcomes."""
         if lost_s is not None:
-            np.add.at(self.lost_s, ids, lost_s)
+            lost = np.flatnonzero(lost_s)
+            np.add.at(self.lost_s, ids[lost], lost_s[lost])
         self.outcome[ids[final]] = outcome[final]
         self.end_s[ids[final]] = t[final]
         again = ids[~final & (outcome == Outcomes.PREEMPTED)]
@@ -151,63 +155,34 @@ class JobTable:
             hit = np.flatnonzero(jump)
             np.add.at(total, ids[hit], -t[hit] * jump[hit])
 
-    def frame(self, end_s: float, capacity: int) -> pl.DataFrame:
-        """One row for each job, as of ``end_s``; null where a value does not apply."""
-        have = np.flatnonzero(~np.isnan(self.submit_s[: self.size]))
-        waiting, running = self.reason[have] >= 0, self.width[have] >= 0
-        outcome = self.outcome[have].astype(np.int64)
-        outcome[running & (outcome == 0)] = Outcomes.RUNNING
-        submit, first, end = self.submit_s[have], self.first_s[have], self.end_s[have]
-        run = _clean(self.run_s[have] + running * end_s)
-        work = self.work_s[have] + self.open_work_s[have]
-        started = ~np.isnan(first)
-        over = np.isin(outcome, (Outcomes.DONE, Outcomes.FAILED, Outcomes.CANCELLED)) & started
-        jct = np.where(started & (outcome != Outcomes.REJECTED), end - submit, np.nan)
-        ideal = np.where(over & (work > 0), work, np.nan)
-        lived = np.where(over & (jct > 0), jct, np.nan)
-        contention = self.demand[have] / (lived * max(capacity, 1))
-        columns: dict[str, Any] = {
-            "id": have,
-            "name": self._name_column(have),
-            **{name: _words(self.codes[name], codes[have]) for name, codes in self.words.items()},
-            "gpus": self.gpus[have],
-            "priority": self.priority[have],
-            "submit_s": submit,
-            "first_start_s": first,
-            "end_s": end,
-            "outcome": pl.Series(Outcomes.NAMES, dtype=pl.String).gather(outcome),
-            "wait_s": first - submit,
-            "queued_s": _clean(self.queued_s[have] + waiting * end_s),
-            "run_s": run,
-            "gpu_s": _clean(self.gpu_s[have] + np.maximum(self.width[have], 0) * end_s),
-            "jct_s": jct,
-            "work_s": work,
-            "slowdown": jct / ideal,
-            "corun_slowdown": run / ideal,
-            "rho": jct / (ideal * np.maximum(1.0, contention)),
-            "attempts": self.attempts[have],
-            "preemptions": self.suspensions[have],
-            "moves": self.moves[have],
-            "lost_s": self.lost_s[have],
-            "nodes": self.nodes[have],
-        }
-        return pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
+    def stored(self, name: str) -> npt.NDArray[Any]:
+        """An accumulator by the name of its column."""
+        if name in self.words:
+            return self.words[name]
+        found: npt.NDArray[Any] = getattr(self, _STORED_AS.get(name, name))
+        return found
 
-    def _name_column(self, have: Ints) -> pl.Series:
+    def names(self, ids: Ints) -> pl.Series:
+        """Names of these jobs (ascending), in their order."""
         if not self._names:
             return pl.Series([], dtype=pl.String)
         names = pl.concat(self._names)
         self._names = [names]
-        ids = np.concatenate(self._name_ids)
-        self._name_ids = [ids]
-        rank = np.argsort(ids, kind="stable")
-        return names.gather(rank[np.searchsorted(ids[rank], have)])
+        order = np.concatenate(self._name_ids)
+        self._name_ids = [order]
+        if np.array_equal(order, ids):
+            return names
+        rank = np.argsort(order, kind="stable")
+        return names.gather(rank[np.searchsorted(order[rank], ids)])
+
+    def copy(self) -> JobTable:
+        """A table that goes its own way."""
+        twin = JobTable()
+        for name, value in vars(self).items():
+            setattr(twin, name, value.copy() if isinstance(value, np.ndarray) else value)
+        twin.words = {name: codes.copy() for name, codes in self.words.items()}
+        twin._names, twin._name_ids = list(self._names), list(self._name_ids)
+        return twin
 
 
-def _words(codes: Codes, chosen: Ints) -> pl.Series:
-    return pl.Series(codes.words, dtype=pl.String).gather(chosen)
-
-
-def _clean(seconds: Floats) -> Floats:
-    # Sums of large times of both signs leave rounding dust behind; a microsecond is nothing here.
-    return np.round(seconds, 6) + 0.0
+_STORED_AS = {"first_start_s": "first_s", "preemptions": "suspensions"}

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from cotenant.report.columns import stable_order
+from cotenant.report.jobrows import JobRows
 from cotenant.report.jobtable import SIZE_CLASSES, Outcomes, size_class
 from cotenant.report.occupancy import Channel, Occupancy
 
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["REASON_PREFIX", "RunMetrics", "build_metrics", "jain", "spread"]
 
 Floats = npt.NDArray[Any]
+Ints = npt.NDArray[Any]
 
 MAX_BINS = 2000
 HEAT_BINS = 200
@@ -48,7 +54,7 @@ class RunMetrics:
     Attributes
     ----------
     jobs : polars.DataFrame
-        One row for each job.
+        One row for each job; made when it is first asked for.
     timeline : polars.DataFrame
         Means over at most 2,000 bins of time.
     summary : dict
@@ -61,14 +67,28 @@ class RunMetrics:
 
     def __init__(
         self,
-        jobs: pl.DataFrame,
+        jobs: pl.DataFrame | JobRows,
         timeline: pl.DataFrame,
         summary: dict[str, Any],
         devices: pl.DataFrame,
         segments: pl.DataFrame,
     ) -> None:
-        self.jobs, self.timeline, self.summary = jobs, timeline, summary
+        self._jobs, self.timeline, self.summary = jobs, timeline, summary
         self.devices, self.segments = devices, segments
+
+    @property
+    def jobs(self) -> pl.DataFrame:
+        """One row for each job."""
+        if isinstance(self._jobs, JobRows):
+            self._jobs = self._jobs.frame()
+        return self._jobs
+
+    def write_jobs(self, path: Path) -> None:
+        """Write the jobs to Parquet, without making the whole table first."""
+        if isinstance(self._jobs, JobRows):
+            self._jobs.write_parquet(path)
+        else:
+            self._jobs.write_parquet(path, compression="zstd")
 
 
 def build_metrics(fold: MetricFold, evidence: dict[str, float]) -> RunMetrics:
@@ -76,7 +96,7 @@ def build_metrics(fold: MetricFold, evidence: dict[str, float]) -> RunMetrics:
     end_s = fold.last_s if math.isfinite(fold.last_s) else 0.0
     start_s = end_s if fold.start_s is None else fold.start_s
     capacity = fold.devices.count if fold.devices is not None else 0
-    jobs = fold.jobs.frame(end_s, capacity)
+    jobs = fold.rows(end_s, capacity)
     timeline = _timeline(fold, end_s)
     summary: dict[str, Any] = {
         "policy": fold.opened.policy if fold.opened else None,
@@ -90,15 +110,15 @@ def build_metrics(fold: MetricFold, evidence: dict[str, float]) -> RunMetrics:
         **_times(jobs, start_s, end_s),
         **_capacity(fold, jobs, timeline, start_s, end_s),
         **_fairness(fold, jobs),
-        "preemptions": int(jobs["preemptions"].sum()),
+        "preemptions": int(jobs.column("preemptions").sum()),
         "evictions": fold.evictions,
         "preemption_cycles": fold.cycles,
-        "moves": int(jobs["moves"].sum()),
+        "moves": int(jobs.column("moves").sum()),
         "refused": sum(fold.refused.values()),
         "refused_by_reason": dict(sorted(fold.refused.items())),
         "speeds_by_source": _evidence(evidence),
-        "by_size": by_group(jobs, _size_names(jobs), end_s, list(SIZE_CLASSES)),
-        "by_tenant": by_group(jobs, jobs["tenant"], end_s, sorted(jobs["tenant"].unique().to_list())),
+        "by_size": by_group(jobs, size_class(jobs.column("gpus")), list(SIZE_CLASSES), end_s),
+        "by_tenant": dict(sorted(by_group(jobs, jobs.column("tenant"), jobs.words("tenant"), end_s).items())),
     }
     return RunMetrics(jobs, timeline, summary, _device_frame(fold, end_s), _segment_frame(fold, jobs, end_s))
 
@@ -134,57 +154,61 @@ def jain(amounts: npt.ArrayLike) -> float | None:
     return float(x.sum()) ** 2 / (x.size * square) if square > 0 else None
 
 
-def _values(jobs: pl.DataFrame, column: str) -> Floats:
-    return jobs[column].drop_nulls().to_numpy()
+def _known(values: Floats) -> Floats:
+    return values[~np.isnan(values)]
 
 
-def _counts(jobs: pl.DataFrame) -> dict[str, Any]:
-    found = dict(jobs["outcome"].value_counts().iter_rows())
+def _sum(values: Floats) -> float:
+    return float(pl.Series(values).sum())
+
+
+def _counts(jobs: JobRows) -> dict[str, Any]:
+    found = np.bincount(jobs.column("outcome"), minlength=len(Outcomes.NAMES)).tolist()
     names = {"done": "finished", **{n: n for n in Outcomes.NAMES if n != "done"}}
-    counts = {f"jobs_{label}": int(found.get(name, 0)) for name, label in names.items()}
+    counts = {f"jobs_{label}": found[Outcomes.NAMES.index(name)] for name, label in names.items()}
     return {"jobs_submitted": jobs.height, **counts}
 
 
-def _times(jobs: pl.DataFrame, start_s: float, end_s: float) -> dict[str, Any]:
-    # Only the columns needed: a filter copies, and names of a million jobs are large.
-    over = jobs.select("slowdown", "jct_s", "work_s", "corun_slowdown").filter(
-        pl.col("slowdown").is_not_null()
-    )
-    ended = jobs.select("jct_s", "end_s").filter(pl.col("jct_s").is_not_null())
-    last = ended["end_s"].max()
-    bounded = np.maximum(1.0, _values(over, "jct_s") / np.maximum(_values(over, "work_s"), 10.0))
-    slow = spread(_values(over, "slowdown"), "slowdown")
+def _times(jobs: JobRows, start_s: float, end_s: float) -> dict[str, Any]:
+    jct = jobs.column("jct_s")
+    last = jobs.column("end_s")[~np.isnan(jct)].max(initial=-np.inf)
+    slowdown = jobs.column("slowdown")
+    over = np.flatnonzero(~np.isnan(slowdown))
+    bounded = np.maximum(1.0, jct[over] / np.maximum(jobs.column("work_s")[over], 10.0))
+    wait = jobs.column("wait_s")
     return {
-        "makespan_s": None if last is None else float(last) - start_s,  # type: ignore[arg-type]
-        **spread(_values(ended, "jct_s"), "jct_s"),
-        **spread(_values(jobs, "wait_s"), "wait_s"),
-        "longest_wait_s": _longest_wait(jobs, end_s),
-        **slow,
+        "makespan_s": None if math.isinf(last) else float(last) - start_s,
+        **spread(_known(jct), "jct_s"),
+        **spread(_known(wait), "wait_s"),
+        "longest_wait_s": _longest(_waits(jobs, wait, end_s)),
+        **spread(slowdown[over], "slowdown"),
         "bounded_slowdown_mean": float(bounded.mean()) if bounded.size else None,
-        **spread(_values(over, "corun_slowdown"), "corun_slowdown"),
+        **spread(jobs.column("corun_slowdown")[over], "corun_slowdown"),
     }
 
 
-def _longest_wait(jobs: pl.DataFrame, end_s: float) -> float | None:
+def _waits(jobs: JobRows, wait_s: Floats, end_s: float) -> Floats:
     # A job that still waits counts with what it has waited so far: else starving it would look good.
-    waits = jobs.select(
-        pl.when(pl.col("outcome") == "waiting")
-        .then(pl.max_horizontal(pl.col("wait_s").fill_null(0.0), end_s - pl.col("submit_s")))
-        .otherwise(pl.col("wait_s"))
-        .max()
-    ).item()
-    return None if waits is None else float(waits)
+    waits = wait_s.copy()
+    still = np.flatnonzero(jobs.column("outcome") == Outcomes.WAITING)
+    waits[still] = np.fmax(np.nan_to_num(wait_s[still]), end_s - jobs.column("submit_s")[still])
+    return waits
+
+
+def _longest(waits_s: Floats) -> float | None:
+    found = _known(waits_s)
+    return float(found.max()) if found.size else None
 
 
 def _capacity(
-    fold: MetricFold, jobs: pl.DataFrame, timeline: pl.DataFrame, start_s: float, end_s: float
+    fold: MetricFold, jobs: JobRows, timeline: pl.DataFrame, start_s: float, end_s: float
 ) -> dict[str, Any]:
     names = ("available", "allocated", "busy", "shared", "goodput", "free", "stranded")
     widths = timeline["width_s"].to_numpy()
     total = {n: _integral(timeline, f"{n}_gpus", widths) for n in names}
     window, have = end_s - start_s, total["available"]
-    useful = float((jobs["work_s"] * jobs["gpus"]).sum()) if jobs.height else 0.0
-    lost = float((jobs["lost_s"] * jobs["gpus"]).sum()) if jobs.height else 0.0
+    useful = _sum(jobs.column("work_s") * jobs.column("gpus"))
+    lost = _sum(jobs.column("lost_s") * jobs.column("gpus"))
     busy, allocated = total["busy"], total["allocated"]
     holes = fold.devices.holes if fold.devices is not None else None
     fragment_s = _integral(timeline, "fragmentation", widths)
@@ -236,13 +260,13 @@ def _energy(fold: MetricFold, start_s: float, end_s: float) -> float | None:
     return float((busy_s * power + (end_s - start_s - busy_s) * idle).sum()) / 3.6e6
 
 
-def _fairness(fold: MetricFold, jobs: pl.DataFrame) -> dict[str, Any]:
-    rho = _values(jobs, "rho")
+def _fairness(fold: MetricFold, jobs: JobRows) -> dict[str, Any]:
+    rho = _known(jobs.column("rho"))
     weights = {t.name: t.weight for t in fold.opened.cluster.tenants} if fold.opened else {}
-    served = (
-        jobs.group_by("tenant").agg((pl.col("work_s") * pl.col("gpus")).sum().alias("gpu_s")).sort("tenant")
-    )
-    shares = [amount / weights.get(tenant, 1.0) for tenant, amount in served.iter_rows()]
+    tenants, useful = jobs.words("tenant"), jobs.column("work_s") * jobs.column("gpus")
+    served = pl.DataFrame({"tenant": jobs.column("tenant"), "gpu_s": useful}).group_by("tenant").sum()
+    amounts = sorted((tenants[code], amount) for code, amount in served.iter_rows())
+    shares = [amount / weights.get(tenant, 1.0) for tenant, amount in amounts]
     several = len(shares) > 1
     return {
         "jain_tenants": jain(shares) if several else None,
@@ -258,43 +282,30 @@ def _evidence(evidence: dict[str, float]) -> dict[str, float] | None:
     return {k: v / total for k, v in sorted(evidence.items())} if total > 0 else None
 
 
-def _size_names(jobs: pl.DataFrame) -> pl.Series:
-    return pl.Series(SIZE_CLASSES, dtype=pl.String).gather(size_class(jobs["gpus"].to_numpy()))
+def by_group(jobs: JobRows, key: Ints, names: list[str], end_s: float) -> dict[str, Any]:
+    """Counts, waits and completion times for each group that has a job; ``key`` indexes ``names``."""
+    order = stable_order(key, len(names))
+    ends = np.cumsum(np.bincount(key, minlength=len(names))).tolist()
+    groups = [(i, slice(a, b)) for i, (a, b) in enumerate(pairwise([0, *ends])) if b > a]
+    out: dict[str, dict[str, Any]] = {names[i]: {"jobs": part.stop - part.start} for i, part in groups}
 
+    def each(values: npt.NDArray[Any], tell: Callable[[Floats], dict[str, Any]]) -> None:
+        values = values[order]
+        for i, part in groups:
+            out[names[i]] |= tell(values[part])
 
-_GROUPED = (
-    "wait_s",
-    "jct_s",
-    "corun_slowdown",
-    "first_start_s",
-    "submit_s",
-    "outcome",
-    "work_s",
-    "gpus",
-    "gpu_s",
-)
+    def spread_of(name: str, *parts: str) -> Callable[[Floats], dict[str, Any]]:
+        keys = [f"{name}_{part}" for part in parts]
+        return lambda v: {k: x for k, x in spread(_known(v), name).items() if k in keys}
 
-
-def by_group(jobs: pl.DataFrame, key: pl.Series, end_s: float, names: list[str]) -> dict[str, Any]:
-    """Counts, waits and completion times for each group that has a job."""
-    out: dict[str, Any] = {}
-    numbers = jobs.select(_GROUPED)
-    for name in names:
-        part = numbers.filter(key == name)
-        if not part.height:
-            continue
-        wait, jct = spread(_values(part, "wait_s"), "wait_s"), spread(_values(part, "jct_s"), "jct_s")
-        slow = spread(_values(part, "corun_slowdown"), "corun_slowdown")
-        out[name] = {
-            "jobs": part.height,
-            "started": part["first_start_s"].count(),
-            **{k: wait[k] for k in ("wait_s_mean", "wait_s_median", "wait_s_p95")},
-            "longest_wait_s": _longest_wait(part, end_s),
-            **{k: jct[k] for k in ("jct_s_mean", "jct_s_p95")},
-            "corun_slowdown_mean": slow["corun_slowdown_mean"],
-            "useful_gpu_hours": float((part["work_s"] * part["gpus"]).sum()) / 3600.0,
-            "held_gpu_hours": float(part["gpu_s"].sum()) / 3600.0,
-        }
+    wait, gpus = jobs.column("wait_s"), jobs.column("gpus")
+    each(jobs.column("first_start_s"), lambda v: {"started": _known(v).size})
+    each(wait, spread_of("wait_s", "mean", "median", "p95"))
+    each(_waits(jobs, wait, end_s), lambda v: {"longest_wait_s": _longest(v)})
+    each(jobs.column("jct_s"), spread_of("jct_s", "mean", "p95"))
+    each(jobs.column("corun_slowdown"), spread_of("corun_slowdown", "mean"))
+    each(jobs.column("work_s") * gpus, lambda v: {"useful_gpu_hours": _sum(v) / 3600.0})
+    each(jobs.column("gpu_s"), lambda v: {"held_gpu_hours": _sum(v) / 3600.0})
     return out
 
 
@@ -344,8 +355,9 @@ def _device_frame(fold: MetricFold, end_s: float) -> pl.DataFrame:
     )
 
 
-def _segment_frame(fold: MetricFold, jobs: pl.DataFrame, end_s: float) -> pl.DataFrame:
+def _segment_frame(fold: MetricFold, jobs: JobRows, end_s: float) -> pl.DataFrame:
     found = fold.devices.segments(end_s) if fold.devices is not None else []
     schema = {"device": pl.Int64, "id": pl.Int64, "from_s": pl.Float64, "to_s": pl.Float64}
     frame = pl.DataFrame(found, schema=schema, orient="row")
-    return frame.join(jobs.select("id", "name", "gpus", "model"), on="id", how="left", maintain_order="left")
+    known = jobs.some(np.unique(frame["id"].to_numpy())).select("id", "name", "gpus", "model")
+    return frame.join(known, on="id", how="left", maintain_order="left")

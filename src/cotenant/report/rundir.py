@@ -53,7 +53,8 @@ def save_metrics(run_dir: Path, metrics: RunMetrics) -> None:
     """Write the metrics of one run beside its log."""
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / "metrics.json").write_text(plain_json(metrics.summary), encoding="utf-8")
-    for name in _FRAMES:
+    metrics.write_jobs(run_dir / "jobs.parquet")
+    for name in _FRAMES[1:]:
         getattr(metrics, name).write_parquet(run_dir / f"{name}.parquet", compression="zstd")
 
 
