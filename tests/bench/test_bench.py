@@ -381,3 +381,32 @@ def test_a_torn_line_of_a_results_file_is_left_behind(tmp_path: Path) -> None:
 
 def test_the_calibration_loop_takes_some_time() -> None:
     assert measure.calibrate(1) > 0
+
+
+def test_one_command_runs_all_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bench import __main__ as whole
+
+    called: list[str] = []
+    for module in (startup, speed, decide, scaling, common_trace):
+        monkeypatch.setattr(module, "main", lambda words, name=module.__name__: called.append(name))
+    monkeypatch.setattr(
+        speed, "measure_cells", lambda cells, out, **options: called.append(f"{len(cells)} cells of budgets")
+    )
+    (tmp_path / "traces" / "common").mkdir(parents=True)
+    monkeypatch.setenv("COTENANT_DATA", str(tmp_path))
+    out = tmp_path / "r.jsonl"
+    measure.append(out, [_row(cpu_s=30.0, jobs=1_000_000, devices=10_000)])
+    whole.main(["--full", "--out", str(out)])
+    assert called[:4] == ["bench.startup", "7 cells of budgets", "bench.decide", "bench.common_trace"]
+    assert called[4:] == ["bench.speed"] * 3 + ["bench.scaling"]
+    said = capsys.readouterr().out
+    assert "NOT MET  fifo, load 0.95, 1,000,000 jobs on 10,000 devices: at most 20 CPU s; 30.0 CPU s" in said
+    assert "met  fifo, load 0.95, 1,000,000 jobs on 10,000 devices: at most 512 MiB; 100 MiB" in said
+    called.clear()
+    whole.main([])
+    assert called == ["bench.startup", "bench.speed", "5 cells of budgets", "bench.decide"]
+    with pytest.raises(SystemExit):
+        whole.main(["--full"])
+    assert "--full needs --out" in capsys.readouterr().err
