@@ -87,28 +87,9 @@ class SimulatedExecutor:
     def wait(self, until: float) -> list[ev.Event]:
         """Events of the next instant, in the documented order."""
         while True:  # only without rate events has an instant nothing to tell
-            heap, runs = self._heap, self._runs
-            t = self._arrivals.next_s
-            while heap:
-                entry = heap[0]
-                if entry[2] == _END:  # by far the most frequent kind: checked here, without a call
-                    run = runs.get(entry[1])
-                    valid = run is not None and run.epoch == entry[3]
-                else:
-                    valid = self._valid(entry)
-                if valid:
-                    if entry[0] < t:
-                        t = entry[0]
-                    break
-                heappop(heap)
-            if self._incidents.next_s < t:
-                t = self._incidents.next_s
-            if t < self._now:
-                t = self._now
-            if t > until:
-                self._now = until
-                return []
-            if t == _INF:
+            t = self._next_s()
+            if t > until or t == _INF:
+                self._now = until if until < _INF else self._now
                 return []
             self._now = t
             played = self._incidents.next_s <= t
@@ -116,21 +97,41 @@ class SimulatedExecutor:
                 self._play_incidents(t)
             while self._arrivals.next_s <= t:
                 self._submit()
+            heap, runs = self._heap, self._runs
             while heap and heap[0][0] <= t:
                 entry = heappop(heap)
                 if entry[2] != _END:
                     if self._valid(entry):
                         self._due(entry)
-                    heap = self._heap  # it may have been swept
                 elif (run := runs.get(entry[1])) is not None and run.epoch == entry[3]:
                     self._finish(run)
-                    heap = self._heap
+                heap = self._heap  # it may have been swept
             out, self._out = self._out, []
             if played:
                 # A request to cancel comes last: the rest of this instant has happened to the job already.
                 out.sort(key=lambda event: isinstance(event, ev.CancelRequested))
             if out:
                 return out
+
+    def _next_s(self) -> float:
+        """When something happens next; drops what has become void."""
+        heap, runs = self._heap, self._runs
+        t = self._arrivals.next_s
+        while heap:
+            entry = heap[0]
+            if entry[2] == _END:  # by far the most frequent kind: checked here, without a call
+                run = runs.get(entry[1])
+                valid = run is not None and run.epoch == entry[3]
+            else:
+                valid = self._valid(entry)
+            if valid:
+                if entry[0] < t:
+                    t = entry[0]
+                break
+            heappop(heap)
+        if self._incidents.next_s < t:
+            t = self._incidents.next_s
+        return t if t > self._now else self._now
 
     def _valid(self, entry: _Entry) -> bool:
         if entry[2] == _GAVE_UP:
@@ -379,8 +380,6 @@ class SimulatedExecutor:
                 run = runs.get(job_id)
                 if run is not None:
                     self._rerate(run)
-
-    # -- incidents -----------------------------------------------------------------------
 
     def _play_incidents(self, t: float) -> None:
         for event in self._incidents.due(t):

@@ -192,7 +192,7 @@ class Candidates(Index):
 
     def _offer_room(self, devices: tuple[int, ...]) -> None:
         ledger, layout = self._view.ledger, self._view.layout
-        if ledger.residents[devices[0]]:
+        if not devices or ledger.residents[devices[0]]:
             return
         bay = layout.device_bay[devices[0]]
         kind, room = layout.bay_type[bay], ledger.whole[bay].bit_count()
