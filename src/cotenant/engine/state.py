@@ -186,7 +186,9 @@ class State(Source):
             placed(record, place)
 
     def _on_rated(self, event: ev.Rated) -> None:
-        record = self._expect_running(event.id, event)
+        record = self.running.get(event.id)
+        if record is None:
+            record = self._expect_running(event.id, event)
         record.work_s += record.rate * (event.t - record.rated_s)
         record.rated_s = event.t
         record.rate = event.rate
@@ -196,7 +198,7 @@ class State(Source):
     def _stopping(self, event: ev.Stopping) -> None:
         record = self._expect(event.id, event, Status.RUNNING)
         record.status = Status.STOPPING
-        for hook in self._rated:
+        for hook in (*self._rated, *self.hooks["stopping"]):
             hook(record)
 
     def _suspended(self, event: ev.Suspended) -> None:

@@ -97,40 +97,46 @@ class Physics:
 
     def normalised(self, run: Attempt) -> float:
         """Speed beside its neighbours, relative to alone: the slowest device decides."""
-        worst, source, last = _INF, "alone", None
-        for device in run.place.devices:
-            ids = self._sharers[device]
-            key = (ids, self.layout.device_type[device])
-            if key == last:
-                continue
-            last = key
-            speed, where = self._beside(run, ids, key[1])
-            if speed < worst:
-                worst, source = speed, where
-        run.source = source
+        sharers, types, devices = self._sharers, self.layout.device_type, run.place.devices
+        ids, kind = sharers[devices[0]], types[devices[0]]
+        worst, run.source = self._beside(run, ids, kind)
+        for device in devices[1:]:
+            here = sharers[device]
+            if here != ids or types[device] != kind:
+                ids, kind = here, types[device]
+                speed, source = self._beside(run, ids, kind)
+                if speed < worst:
+                    worst, run.source = speed, source
         return worst
 
     def _beside(self, run: Attempt, ids: tuple[int, ...], kind: int) -> tuple[float, str]:
-        job, share = run.job, run.place.share
         if len(ids) == 1:
             return self._ceiling(run), "alone"
+        job, share, runs = run.job, run.place.share, self._runs
         if share.mode == "time-sliced":
             slice_s = self.settings.slice_s
             return slice_s / (slice_s + self.settings.slice_switch_s) / len(ids), "time-sliced"
-        others = [self._runs[i] for i in ids if i != job.id]
-        if self._partitioned(run) and all(self._partitioned(o) for o in others):
+        if 0 < job.compute_milli < DEVICE_MILLI and all(self._partitioned(runs[i]) for i in ids):
             # Everyone has the fraction it declared, and its running time is for that fraction.
             return self._ceiling(run), "partitioned"
-        key = (job.model, tuple(sorted(o.job.model for o in others)), kind)
+        if len(ids) == 2:
+            beside: tuple[str, ...] = (runs[ids[0] if ids[1] == job.id else ids[1]].job.model,)
+        else:
+            beside = tuple(sorted([runs[i].job.model for i in ids if i != job.id]))
+        key = (job.model, beside, kind)
         found = self._co.get(key)
         if found is None:
-            name = self.layout.types[kind].name
-            if self._truth is None:
-                found = (1.0, "modelled")
-            else:
-                found = (self._truth.co_speed(key[0], key[1], name), self._truth.source(key[0], key[1], name))
-            self._co[key] = found
+            found = self._co[key] = self._look_up(*key)
+        if share.compute_limit_milli >= DEVICE_MILLI:
+            return found
         return min(found[0], self._ceiling(run)), found[1]
+
+    def _look_up(self, model: str, beside: tuple[str, ...], kind: int) -> tuple[float, str]:
+        """Ask the truth, once for each set."""
+        if self._truth is None:
+            return 1.0, "modelled"
+        name = self.layout.types[kind].name
+        return self._truth.co_speed(model, beside, name), self._truth.source(model, beside, name)
 
     @staticmethod
     def _partitioned(run: Attempt) -> bool:
@@ -141,8 +147,8 @@ class Physics:
 
     @staticmethod
     def _ceiling(run: Attempt) -> float:
-        needs = run.job.compute_milli or DEVICE_MILLI
-        return min(1.0, run.place.share.compute_limit_milli / needs)
+        limit = run.place.share.compute_limit_milli
+        return 1.0 if limit >= DEVICE_MILLI else min(1.0, limit / (run.job.compute_milli or DEVICE_MILLI))
 
     def alone_speed(self, job: Job, place: Placement) -> float:
         """Speed with its devices to itself: type, locality, and size for elastic jobs."""
@@ -184,15 +190,17 @@ class Physics:
 
     def join(self, job_id: int, place: Placement) -> None:
         """A job begins to share its devices."""
+        sharers, alone = self._sharers, (job_id,)
         for device in place.devices:
-            ids = self._sharers.get(device, ())
-            self._sharers[device] = tuple(sorted((*ids, job_id))) if ids else (job_id,)
+            ids = sharers.get(device)
+            sharers[device] = alone if ids is None else tuple(sorted((*ids, job_id)))
 
     def part(self, job_id: int, place: Placement) -> None:
         """A job shares its devices no more."""
+        sharers = self._sharers
         for device in place.devices:
-            ids = tuple(j for j in self._sharers[device] if j != job_id)
-            if ids:
-                self._sharers[device] = ids
+            ids = sharers[device]
+            if len(ids) == 1:
+                del sharers[device]
             else:
-                del self._sharers[device]
+                sharers[device] = tuple([j for j in ids if j != job_id])

@@ -41,17 +41,15 @@ class PendingQueue:
 
     def push(self, record: JobRecord) -> None:
         """A job starts to wait."""
-        self.count += 1
-        self._insert(record)
-
-    def _insert(self, record: JobRecord) -> None:
-        if record.key > self._last_key and record.attempt == 0:
+        self.count = count = self.count + 1
+        line, late = self._line, self._late
+        if record.attempt == 0 and record.key > self._last_key:
             self._last_key = record.key
-            self._line.append(record)
+            line.append(record)
         else:
             self._serial += 1
-            heapq.heappush(self._late, (record.key, self._serial, record))
-        if len(self._line) + len(self._late) > 2 * self.count + _SWEEP:
+            heapq.heappush(late, (record.key, self._serial, record))
+        if len(line) + len(late) > 2 * count + _SWEEP:
             self._sweep()
 
     def left(self, record: JobRecord) -> None:

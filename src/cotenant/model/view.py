@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HOOKS", "Draft", "Index", "Source", "View"]
 
-HOOKS = ("enqueued", "dequeued", "placed", "vacated", "rated", "capacity")
+HOOKS = ("enqueued", "dequeued", "placed", "vacated", "rated", "stopping", "capacity")
 
 _I = TypeVar("_I", bound="Index")
 
@@ -61,6 +61,9 @@ class Index:
 
     def rated(self, record: JobRecord) -> None:
         """A running job's speed or priority changed, or it began to stop."""
+
+    def stopping(self, record: JobRecord) -> None:
+        """A running job began to stop (``rated`` is told, too)."""
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Devices failed, returned, were drained, reserved or released."""

@@ -95,6 +95,7 @@ class Candidates(Index):
         self._demand_keys: dict[tuple[int, str], PendingQueue] = {}
         self._classes: dict[tuple[Any, ...], _Class] = {}
         self._by_number: list[_Class] = []
+        self._where: dict[int, tuple[PendingQueue, _Class | None]] = {}
         # What waits, so that a change looks at nothing else: demands, and classes as bits by size.
         self._waiting_demands: dict[int, tuple[int, tuple[int, ...], PendingQueue]] = {}
         self._waiting_bits: dict[int, int] = {}
@@ -137,36 +138,37 @@ class Candidates(Index):
 
     def enqueued(self, record: JobRecord) -> None:
         """A new job is a candidate if it heads its demand or class."""
-        demand = self._demand(record)
+        demand, found = where = self._demand(record), self._class(record)
+        self._where[record.id] = where
+        key = record.key
         demand.push(record)
-        if len(demand) == 1:
+        if demand.count == 1:
             self._waiting_demands[id(demand)] = (record.shape.gpus, record.shape.types, demand)
         if demand.head() is record:
-            heapq.heappush(self.heap, (record.key, _FREE, demand))
-        found = self._class(record)
+            heapq.heappush(self.heap, (key, _FREE, demand))
         if found is not None:
             queue = found.queue
             queue.push(record)
-            if len(queue) == 1:
+            if queue.count == 1:
                 self._waiting_bits[found.gpus] = self._waiting_bits.get(found.gpus, 0) | found.bit
             if queue.head() is record:
-                heapq.heappush(self.heap, (record.key, _BESIDE, queue))
+                heapq.heappush(self.heap, (key, _BESIDE, queue))
 
     def dequeued(self, record: JobRecord) -> None:
         """Whoever heads its demand and class now is a candidate."""
-        demand = self._demand(record)
+        demand, found = self._where.pop(record.id)
         demand.left(record)
-        if not len(demand):
+        if not demand.count:
             del self._waiting_demands[id(demand)]
         else:
             self._offer(demand, _FREE)
-        found = self._class(record)
         if found is not None:
-            found.queue.left(record)
-            if not len(found.queue):
+            queue = found.queue
+            queue.left(record)
+            if not queue.count:
                 self._waiting_bits[found.gpus] ^= found.bit
             else:
-                self._offer(found.queue, _BESIDE)
+                self._offer(queue, _BESIDE)
 
     def _offer(self, queue: PendingQueue, kind: int) -> None:
         head = queue.head()
@@ -290,7 +292,7 @@ class Candidates(Index):
         """Start beside the best acceptable partners."""
         if self._view.books.limits and self._view.limit_refusal(record):
             return None
-        found = self._class(record)
+        found = self._where[record.id][1]
         if found is None:
             return None
         devices, gain = self._best(found, record)
@@ -340,7 +342,7 @@ class Candidates(Index):
         if refusal is not None:
             return Hold(record.id, refusal.reason, refusal.facts)
         reason, facts = self._view.why_not(record)
-        found = self._class(record)
+        found = self._where[record.id][1]
         live = self._groups.live.get(record.shape.gpus, 0)
         if found is not None and live:
             suits = any(level & live for level in found.levels)

@@ -128,10 +128,10 @@ class GroupIndex(Index):
         if place.share.mode == "spatial":
             self._refresh(place.devices)
 
-    def rated(self, record: JobRecord) -> None:
+    def stopping(self, record: JobRecord) -> None:
         """Nobody joins a job that is about to leave its devices."""
         place = record.place
-        if record.status == Status.STOPPING and place is not None and place.share.mode == "spatial":
+        if place is not None and place.share.mode == "spatial":
             self._refresh(place.devices)
 
     def capacity(self, devices: tuple[int, ...]) -> None:
