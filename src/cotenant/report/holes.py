@@ -22,7 +22,7 @@ __all__ = ["Holes"]
 Ints = npt.NDArray[Any]
 Floats = npt.NDArray[Any]
 
-_CELLS = 2_000_000
+_CELLS = 1_000_000
 _PLACEABLE, _STRANDED, _FRAGMENT, _ANY_FREE = range(10, 14)
 
 
@@ -64,24 +64,33 @@ class Holes:
         waits = np.flatnonzero(queue[1] > 0)
         gang = np.minimum(queue[1][waits], self.largest_node) - 1
         position = np.concatenate([at, queue[0][waits]])
-        order = stable_order(position, t.size)
-        column = np.concatenate([level, gang + self.largest_node])[order]
-        change = np.concatenate([by, queue[2][waits]])[order]
-        when = t[position[order]]
-        step = max(1, _CELLS // max(1, 2 * self.largest_node))
-        for begin in range(0, when.size, step):
-            part = slice(begin, begin + step)
-            self._block(column[part], change[part], when[part])
-
-    def _block(self, row: Ints, change: Ints, when: Floats) -> None:
-        wide = np.zeros((2 * self.largest_node, when.size), dtype=np.int32)
-        wide[row, np.arange(when.size)] = change
+        if not position.size:
+            return
+        row = np.concatenate([level, gang + self.largest_node])
+        change = np.concatenate([by, queue[2][waits]])
         # Within one instant only the last state counts.
-        keep = np.flatnonzero(np.r_[when[1:] != when[:-1], True])
-        wide = np.cumsum(wide, axis=1, out=wide)[:, keep]
+        instant = np.cumsum(np.r_[False, t[1:] != t[:-1]])[position]
+        touched = np.bincount(instant) > 0
+        at = (np.cumsum(touched) - 1)[instant]
+        when = np.empty(int(at.max()) + 1)
+        when[at] = t[position]
+        step = max(1, _CELLS // (2 * self.largest_node))
+        if when.size <= step:
+            self._block(row, change, at, when)
+            return
+        order = np.argsort(at, kind="stable")
+        row, change, at = row[order], change[order], at[order]
+        for begin in range(0, when.size, step):
+            part = slice(*np.searchsorted(at, [begin, begin + step]))
+            self._block(row[part], change[part], at[part] - begin, when[begin : begin + step])
+
+    def _block(self, row: Ints, change: Ints, at: Ints, when: Floats) -> None:
+        cells = 2 * self.largest_node * when.size
+        wide = np.bincount(row * when.size + at, change, cells).reshape(-1, when.size).astype(np.int32)
+        np.cumsum(wide, axis=1, out=wide)
         wide += self._state[:, None]
         self._state = wide[:, -1].copy()
-        self._emit(when[keep], self._values(wide))
+        self._emit(when, self._values(wide))
 
     def _values(self, wide: npt.NDArray[np.int32]) -> Floats:
         size = self.largest_node

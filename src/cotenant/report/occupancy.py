@@ -8,7 +8,6 @@ placed) is computed for the whole block at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,14 @@ from cotenant.report.block import Block
 from cotenant.report.columns import running_totals, stable_order
 from cotenant.report.holes import Holes
 from cotenant.report.kinds import Kind
+from cotenant.report.places import Places, flattened, ranges
 
 __all__ = ["HEAT_ROWS", "SEGMENT_DEVICES", "Channel", "Occupancy"]
 
 Ints = npt.NDArray[Any]
 Floats = npt.NDArray[Any]
+_Effects = tuple[Ints, Ints, Ints, Ints]
+"""Position of an event, how many devices it is about, these devices, and what it does to them."""
 
 HEAT_ROWS = 128
 """Most rows of the device-by-time picture; beyond that, neighbouring devices share a row."""
@@ -119,7 +121,8 @@ class Occupancy:
         self.busy_s: Floats = np.zeros(count)
         self.allocated_s: Floats = np.zeros(count)
         self._now: Ints = np.zeros((4, count), dtype=np.int64)
-        self._held: dict[int, tuple[int, ...]] = {}
+        self._places = Places.of({})
+        self._held: dict[int, tuple[int, ...]] = {}  # the same, during a walk
         self._plain = True
         self._reserved: dict[int, tuple[int, ...]] = {}
         self._down: set[tuple[str, int]] = set()
@@ -147,9 +150,7 @@ class Occupancy:
         queue : three arrays
             Position, gang size and +1 or -1 of each change of the queue, in order.
         """
-        places, devices, effect = self._quick(block, flags) or self._slow(block, flags, active)
-        lengths = np.fromiter(map(len, devices), np.int64, len(devices))
-        flat = np.fromiter(chain.from_iterable(devices), np.int64, int(lengths.sum()))
+        places, lengths, flat, effect = self._quick(block, flags) or self._slow(block, flags, active)
         at, effect = np.repeat(places, lengths), np.repeat(effect, lengths)
         order = stable_order(at, block.size)
         order = order[stable_order(flat[order], self.count)]
@@ -157,31 +158,27 @@ class Occupancy:
         self._keep_segments(flat, at, effect, block)
         self._apply(flat, at, effect, block.t, queue)
 
-    def _quick(self, block: Block, flags: Ints) -> tuple[Ints, list[Sequence[int]], Ints] | None:
+    def _quick(self, block: Block, flags: Ints) -> _Effects | None:
         """Rows kind by kind, without a walk; None where the order of events of one job matters."""
-        held, ids = self._held, block.ids
         started = block.at(Kind.STARTED)
-        newcomers = ids[started].tolist()
-        if (
-            self._reserved
-            or block.has(*Kind.IN_ORDER)
-            or not held.keys().isdisjoint(newcomers)
-            or len(set(newcomers)) < len(newcomers)
-        ):
-            return None
-        devices: list[Sequence[int]] = list(block.placements)
-        held.update(zip(newcomers, devices, strict=True))  # type: ignore[arg-type]
-        turns = np.flatnonzero((flags != 0) & Kind.TURNS[block.codes])
-        devices += map(held.get, ids[turns].tolist(), repeat(()))
         leaves = np.concatenate([block.at(Kind.ENDED), block.at(Kind.SUSPENDED)])
-        devices += map(held.pop, ids[leaves].tolist(), repeat(()))
+        gone = block.ids[leaves]
+        if self._reserved or block.has(*Kind.IN_ORDER) or np.unique(gone).size < gone.size:
+            return None
+        fresh = [block.column(Kind.STARTED, name) for name in ("lengths", "devices")]
+        held = self._places.joined(block.ids[started], *fresh)
+        if not held.distinct:
+            return None
+        turns = np.flatnonzero((flags != 0) & Kind.TURNS[block.codes])
         places = np.concatenate([started, turns, leaves])
-        return places, devices, _EFFECT_OF[block.codes[places], flags[places] + 1]
+        lengths, begin = held.find(block.ids[places])
+        self._places = held.without(gone)
+        effect = _EFFECT_OF[block.codes[places], flags[places] + 1]
+        return places, lengths, held.devices[ranges(begin, lengths)], effect
 
-    def _slow(
-        self, block: Block, flags: Ints, active: npt.NDArray[np.bool_]
-    ) -> tuple[Ints, list[Sequence[int]], Ints]:
+    def _slow(self, block: Block, flags: Ints, active: npt.NDArray[np.bool_]) -> _Effects:
         """Rows by walking the events in order."""
+        self._held = self._places.mapping()
         codes = block.codes
         places = np.flatnonzero(Kind.PLACES[codes] | (flags != 0))
         kinds, rows = codes[places], _Rows()
@@ -191,7 +188,8 @@ class Occupancy:
             places = np.concatenate([places, np.array(rows.at, dtype=np.int64)])
             effect = np.concatenate([effect, np.array(rows.effect, dtype=np.int64)])
             devices += rows.devices
-        return places, devices, effect
+        self._places = Places.of(self._held)
+        return places, *flattened(devices), effect
 
     def _walk(
         self, block: Block, places: Ints, rows: _Rows, active: npt.NDArray[np.bool_]
@@ -270,11 +268,11 @@ class Occupancy:
         self._plain = self._plain and not (effect > _LEAVE_ACTIVE).any()
         # Blocks and reservations are rare; until there is one, their totals need no keeping.
         before, after = self._totals(device, _EFFECT[: 2 if self._plain else 4, effect])
-        self._count(device, t[at], before, after)
+        self._count(device, at, t, before, after)
         change = _free(after).astype(np.int64) - _free(before)
         moved = np.flatnonzero(change)
         back = moved[stable_order(at[moved], t.size)]
-        self.bins.add(Channel.FREE, t[at[back]], change[back])
+        self._step(Channel.FREE, at[moved], change[moved], t)
         self.holes.apply((at[back], self.node_of[device[back]], change[back]), queue, t)
 
     def _totals(self, device: Ints, effect: Ints) -> tuple[Ints, Ints]:
@@ -285,7 +283,13 @@ class Occupancy:
             self._now[i][device] = after[i]  # of repeated indices the last one stays
         return before, after
 
-    def _count(self, device: Ints, t: Floats, before: Ints, after: Ints) -> None:
+    def _step(self, channel: int, at: Ints, jump: Ints, t: Floats) -> None:
+        # A gang changes several devices at once: one jump for each event will do.
+        total = np.bincount(at, jump, t.size)
+        hit = np.flatnonzero(total)
+        self.bins.add(channel, t[hit], total[hit])
+
+    def _count(self, device: Ints, at: Ints, t: Floats, before: Ints, after: Ints) -> None:
         pairs = {
             Channel.ALLOCATED: (before[0] > 0, after[0] > 0),
             Channel.BUSY: (before[1] > 0, after[1] > 0),
@@ -303,8 +307,8 @@ class Occupancy:
             hit = np.flatnonzero(jump)
             if hit.size == 0:
                 continue
-            when, by, where = t[hit], jump[hit], device[hit]
-            self.bins.add(channel, when, by)
+            when, by, where = t[at[hit]], jump[hit], device[hit]
+            self._step(channel, at[hit], by, t)
             if channel == Channel.BUSY:
                 np.add.at(self.busy_s, where, -by * when)
                 self.heat.add(rows + self.heat_row[where], when, by)
@@ -312,7 +316,7 @@ class Occupancy:
                 np.add.at(self.allocated_s, where, -by * when)
         residents = after[0] - before[0]
         hit = np.flatnonzero(residents)
-        self.heat.add(self.heat_row[device[hit]], t[hit], residents[hit])
+        self.heat.add(self.heat_row[device[hit]], t[at[hit]], residents[hit])
 
     def _keep_segments(self, flat: Ints, at: Ints, effect: Ints, block: Block) -> None:
         if self._segments_end_s is not None:
