@@ -99,6 +99,9 @@ class Candidates(Index):
         # What waits, so that a change looks at nothing else: demands, and classes as bits by size.
         self._waiting_demands: dict[int, tuple[int, tuple[int, ...], PendingQueue]] = {}
         self._waiting_bits: dict[int, int] = {}
+        # Classes whose head was tried and fits nowhere: only these need to be told of changes.
+        self._cold = 0
+        self._told: set[tuple[int, int]] = set()
         # For each slot: classes that have judged it, and those that accept it, as bits.
         self._judged: dict[int, int] = {}
         self._accepts: dict[int, int] = {}
@@ -152,7 +155,7 @@ class Candidates(Index):
             if queue.count == 1:
                 self._waiting_bits[found.gpus] = self._waiting_bits.get(found.gpus, 0) | found.bit
             if queue.head() is record:
-                heapq.heappush(self.heap, (key, _BESIDE, queue))
+                self._offer_class(found)
 
     def dequeued(self, record: JobRecord) -> None:
         """Whoever heads its demand and class now is a candidate."""
@@ -161,19 +164,25 @@ class Candidates(Index):
         if not demand.count:
             del self._waiting_demands[id(demand)]
         else:
-            self._offer(demand, _FREE)
+            self._offer(demand)
         if found is not None:
             queue = found.queue
             queue.left(record)
             if not queue.count:
                 self._waiting_bits[found.gpus] ^= found.bit
             else:
-                self._offer(queue, _BESIDE)
+                self._offer_class(found)
 
-    def _offer(self, queue: PendingQueue, kind: int) -> None:
-        head = queue.head()
+    def _offer(self, demand: PendingQueue) -> None:
+        head = demand.head()
         if head is not None:
-            heapq.heappush(self.heap, (head.key, kind, queue))
+            heapq.heappush(self.heap, (head.key, _FREE, demand))
+
+    def _offer_class(self, found: _Class) -> None:
+        head = found.queue.head()
+        if head is not None:
+            self._cold &= ~found.bit
+            heapq.heappush(self.heap, (head.key, _BESIDE, found))
 
     # -- what became free ----------------------------------------------------------------
 
@@ -200,11 +209,11 @@ class Candidates(Index):
         kind, room = layout.bay_type[bay], ledger.whole[bay].bit_count()
         for gpus, types, queue in self._waiting_demands.values():
             if kind in types and (gpus <= room or ledger.free_count[kind] >= gpus > room):
-                self._offer(queue, _FREE)
+                self._offer(queue)
 
     def _offer_all(self) -> None:
         for _, _, queue in self._waiting_demands.values():
-            self._offer(queue, _FREE)
+            self._offer(queue)
         for waiting in self._waiting_bits.values():
             self._offer_classes(waiting)
 
@@ -212,17 +221,18 @@ class Candidates(Index):
         while bits:
             bit = bits & -bits
             bits ^= bit
-            self._offer(self._by_number[bit.bit_length() - 1].queue, _BESIDE)
+            self._offer_class(self._by_number[bit.bit_length() - 1])
 
     def _place_changed(self, gpus: int, slot: int) -> None:
-        if self._waiting_bits.get(gpus):
+        if self._waiting_bits.get(gpus, 0) & self._cold and (gpus, slot) not in self._told:
             taker = self._taker(gpus, slot)
             if taker is not None:
+                self._told.add((gpus, slot))
                 heapq.heappush(self.heap, (taker.key, _PLACE, (gpus, slot)))
 
     def _takers(self, gpus: int, slot: int) -> int:
-        """Waiting classes that accept a slot, as bits."""
-        waiting = self._waiting_bits.get(gpus, 0)
+        """Cold classes that wait and accept a slot, as bits."""
+        waiting = self._waiting_bits.get(gpus, 0) & self._cold
         unjudged = waiting & ~self._judged.get(slot, 0)
         while unjudged:
             bit = unjudged & -unjudged
@@ -231,7 +241,7 @@ class Candidates(Index):
         return waiting & self._accepts.get(slot, 0)
 
     def _taker(self, gpus: int, slot: int) -> JobRecord | None:
-        """The oldest head that a slot's places would take."""
+        """The oldest head of a cold class that a slot's places would take."""
         room = self._groups.most_room(gpus, slot)
         best: JobRecord | None = None
         bits = self._takers(gpus, slot)
@@ -252,15 +262,18 @@ class Candidates(Index):
         heap = self.heap
         while heap:
             key, kind, what = heap[0]
-            head = self._taker(*what) if kind == _PLACE else what.head()
-            if head is None:
-                heapq.heappop(heap)
-            elif head.key == key:
-                return head, kind != _FREE
-            elif kind == _PLACE:
-                heapq.heapreplace(heap, (head.key, kind, what))
+            if kind == _PLACE:
+                head = self._taker(*what)
             else:
-                heapq.heappop(heap)
+                head = what.head() if kind == _FREE else what.queue.head()
+            if head is not None and head.key == key:
+                return head, kind != _FREE
+            if kind == _PLACE and head is not None:
+                heapq.heapreplace(heap, (head.key, kind, what))
+                continue
+            heapq.heappop(heap)
+            if kind == _PLACE:
+                self._told.discard(what)
         return None
 
     def exhausted(self) -> None:
@@ -268,8 +281,11 @@ class Candidates(Index):
         key, kind, what = heapq.heappop(self.heap)
         while self.heap and self.heap[0][0] == key and self.heap[0][1] == kind:
             heapq.heappop(self.heap)
-        if kind == _PLACE:
+        if kind == _BESIDE:
+            self._cold |= what.bit
+        elif kind == _PLACE:
             # Ceilings or host memory keep the oldest taker out: the others are tried one by one.
+            self._told.discard(what)
             self._offer_classes(self._takers(*what))
 
     # -- partners ------------------------------------------------------------------------
