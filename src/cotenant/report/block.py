@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.report.columns import Codes
-from cotenant.report.jobtable import WORDS, Outcomes
+from cotenant.report.jobtable import Outcomes
 from cotenant.report.kinds import Kind
 
 __all__ = ["Block", "Piece"]
@@ -38,6 +38,12 @@ def _short(values: list[int]) -> npt.NDArray[Any]:
 
 def _real(values: list[float]) -> npt.NDArray[Any]:
     return np.frombuffer(pack(f"{len(values)}d", *values), np.float64)
+
+
+def _coded(words: list[str], codes: Codes) -> npt.NDArray[Any]:
+    if words.count(words[0]) == len(words):  # the same word all over: quicker to see than to look up
+        return np.full(len(words), codes[words[0]], dtype=np.int32)
+    return _short([codes[word] for word in words])
 
 
 class Piece:
@@ -80,16 +86,15 @@ class Piece:
 
     def _submitted(self, found: list[Any], codes: dict[str, Codes]) -> _Keys:
         jobs = [e.job for e in found]
-        model, tenant, user, job_class = (codes[name] for name in WORDS)
         self.names = [job.name for job in jobs]
         self._put(
             Kind.SUBMITTED,
             gpus=_short([job.gpus for job in jobs]),
             priority=_short([job.priority for job in jobs]),
-            model=_short([model[job.model] for job in jobs]),
-            tenant=_short([tenant[job.tenant] for job in jobs]),
-            user=_short([user[job.user] for job in jobs]),
-            job_class=_short([job_class[job.job_class] for job in jobs]),
+            model=_coded([job.model for job in jobs], codes["model"]),
+            tenant=_coded([job.tenant for job in jobs], codes["tenant"]),
+            user=_coded([job.user for job in jobs], codes["user"]),
+            job_class=_coded([job.job_class for job in jobs], codes["job_class"]),
         )
         return _real([e.t for e in found]), _whole([job.id for job in jobs])
 

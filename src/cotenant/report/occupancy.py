@@ -19,7 +19,7 @@ from cotenant.report.block import Block
 from cotenant.report.columns import running_totals, stable_order
 from cotenant.report.holes import Holes
 from cotenant.report.kinds import Kind
-from cotenant.report.places import Places, flattened, ranges
+from cotenant.report.places import Places, flattened
 
 __all__ = ["HEAT_ROWS", "SEGMENT_DEVICES", "Channel", "Occupancy"]
 
@@ -162,8 +162,7 @@ class Occupancy:
         """Rows kind by kind, without a walk; None where the order of events of one job matters."""
         started = block.at(Kind.STARTED)
         leaves = np.concatenate([block.at(Kind.ENDED), block.at(Kind.SUSPENDED)])
-        gone = block.ids[leaves]
-        if self._reserved or block.has(*Kind.IN_ORDER) or np.unique(gone).size < gone.size:
+        if self._reserved or block.has(*Kind.IN_ORDER):
             return None
         fresh = [block.column(Kind.STARTED, name) for name in ("lengths", "devices")]
         held = self._places.joined(block.ids[started], *fresh)
@@ -171,10 +170,13 @@ class Occupancy:
             return None
         turns = np.flatnonzero((flags != 0) & Kind.TURNS[block.codes])
         places = np.concatenate([started, turns, leaves])
-        lengths, begin = held.find(block.ids[places])
+        rows = held.find(block.ids[places])
+        gone = rows[places.size - leaves.size :]
+        if leaves.size and np.bincount(gone + 1)[1:].max(initial=0) > 1:
+            return None
         self._places = held.without(gone)
         effect = _EFFECT_OF[block.codes[places], flags[places] + 1]
-        return places, lengths, held.devices[ranges(begin, lengths)], effect
+        return places, *held.devices_of(rows), effect
 
     def _slow(self, block: Block, flags: Ints, active: npt.NDArray[np.bool_]) -> _Effects:
         """Rows by walking the events in order."""
@@ -275,11 +277,19 @@ class Occupancy:
         self._step(Channel.FREE, at[moved], change[moved], t)
         self.holes.apply((at[back], self.node_of[device[back]], change[back]), queue, t)
 
-    def _totals(self, device: Ints, effect: Ints) -> tuple[Ints, Ints]:
-        before, after = np.zeros_like(effect), np.zeros_like(effect)
-        for i in range(len(effect)):
-            after[i] = running_totals(device, effect[i], self._now[i])
-            before[i] = after[i] - effect[i]
+    def _totals(self, device: Ints, effect: Ints) -> tuple[list[Ints], list[Ints]]:
+        # Where every resident is active all the time, as whole devices are without speeds, one is the other.
+        alike = np.array_equal(effect[0], effect[1]) and np.array_equal(self._now[0], self._now[1])
+        before: list[Ints] = []
+        after: list[Ints] = []
+        for i, change in enumerate(effect):
+            if i == 1 and alike:
+                self._now[1] = self._now[0]
+                before.append(before[0])
+                after.append(after[0])
+                continue
+            after.append(running_totals(device, change, self._now[i]))
+            before.append(after[i] - change)
             self._now[i][device] = after[i]  # of repeated indices the last one stays
         return before, after
 
@@ -289,25 +299,25 @@ class Occupancy:
         hit = np.flatnonzero(total)
         self.bins.add(channel, t[hit], total[hit])
 
-    def _count(self, device: Ints, at: Ints, t: Floats, before: Ints, after: Ints) -> None:
-        pairs = {
-            Channel.ALLOCATED: (before[0] > 0, after[0] > 0),
-            Channel.BUSY: (before[1] > 0, after[1] > 0),
-            Channel.SHARED: (before[0] > 1, after[0] > 1),
-        }
+    def _count(self, device: Ints, at: Ints, t: Floats, before: list[Ints], after: list[Ints]) -> None:
+        pairs = {Channel.ALLOCATED: (before[0] > 0, after[0] > 0)}
+        pairs[Channel.BUSY] = (
+            pairs[Channel.ALLOCATED] if after[1] is after[0] else (before[1] > 0, after[1] > 0)
+        )
+        shares = max(before[0].max(initial=0), after[0].max(initial=0)) > 1
+        if shares:
+            pairs[Channel.SHARED] = (before[0] > 1, after[0] > 1)
         if not self._plain:
             held_before, held_after = (before[3] > 0) & (before[0] == 0), (after[3] > 0) & (after[0] == 0)
-            pairs |= {
-                Channel.RESERVED: (held_before, held_after),
-                Channel.AVAILABLE: (before[2] == 0, after[2] == 0),
-            }
+            pairs[Channel.RESERVED] = (held_before, held_after)
+            pairs[Channel.AVAILABLE] = (before[2] == 0, after[2] == 0)
         rows = int(self.heat_row[-1]) + 1 if self.count else 0
         for channel, (was, is_now) in pairs.items():
-            jump = is_now.astype(np.int64) - was
-            hit = np.flatnonzero(jump)
+            hit = np.flatnonzero(was != is_now)
             if hit.size == 0:
                 continue
-            when, by, where = t[at[hit]], jump[hit], device[hit]
+            by, where = np.where(is_now[hit], 1.0, -1.0), device[hit]
+            when = t[at[hit]]
             self._step(channel, at[hit], by, t)
             if channel == Channel.BUSY:
                 np.add.at(self.busy_s, where, -by * when)
@@ -345,6 +355,6 @@ class Occupancy:
         return sorted(shown, key=lambda s: (s[2], s[0], s[1]))
 
 
-def _free(state: Ints) -> npt.NDArray[np.bool_]:
+def _free(state: list[Ints]) -> npt.NDArray[np.bool_]:
     free: npt.NDArray[np.bool_] = state[0] == 0
     return free & (state[2] == 0) if len(state) > 2 else free

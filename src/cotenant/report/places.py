@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.report.columns import stable_order
-
 __all__ = ["Places", "flattened", "ranges"]
 
 Ints = npt.NDArray[Any]
@@ -43,22 +41,27 @@ class Places:
         Number of devices of each.
     devices : array
         Devices of the first job, then of the second, and so on.
+
+    Attributes
+    ----------
+    distinct : bool
+        Whether no job is in it twice.
     """
 
     def __init__(self, ids: Ints, lengths: Ints, devices: Ints) -> None:
-        self._order = stable_order(ids, int(ids.max(initial=0)) + 1)
-        self.ids, self.lengths, self.devices = ids[self._order], lengths[self._order], devices
-        self.begin: Ints = (np.cumsum(lengths) - lengths)[self._order]
+        self.ids, self.lengths, self.devices = ids, lengths, devices
+        self.begin: Ints = np.cumsum(lengths) - lengths
+        # Ids are dense and those of running jobs lie close together: a table beats a search.
+        self._low = int(ids.min()) if ids.size else 0
+        self._row: Ints = np.full(int(ids.max(initial=-1)) + 1 - self._low, -1, dtype=np.int32)
+        rows = np.arange(ids.size, dtype=np.int32)
+        self._row[ids - self._low] = rows
+        self.distinct = bool((self._row[ids - self._low] == rows).all())
 
     @classmethod
     def of(cls, held: Mapping[int, Sequence[int]]) -> Places:
         """From a mapping of jobs to devices."""
         return cls(np.array(list(held), dtype=np.int64), *flattened(list(held.values())))
-
-    @property
-    def distinct(self) -> bool:
-        """Whether no job is in it twice."""
-        return not (self.ids[1:] == self.ids[:-1]).any()
 
     def mapping(self) -> dict[int, tuple[int, ...]]:
         """Devices by job."""
@@ -68,23 +71,27 @@ class Places:
 
     def joined(self, ids: Ints, lengths: Ints, devices: Ints) -> Places:
         """With other jobs."""
-        old = self.devices[ranges(self.begin, self.lengths)]
-        parts = ((self.ids, ids), (self.lengths, lengths), (old, devices))
+        parts = ((self.ids, ids), (self.lengths, lengths), (self.devices, devices))
         return Places(*map(np.concatenate, parts))
 
-    def find(self, ids: Ints) -> tuple[Ints, Ints]:
-        """Number of devices of each of these jobs, and where they begin; 0 for jobs that are not in it."""
-        if not self.ids.size:
-            return np.zeros_like(ids), np.zeros_like(ids)
-        at = np.minimum(np.searchsorted(self.ids, ids), self.ids.size - 1)
-        return np.where(self.ids[at] == ids, self.lengths[at], 0), self.begin[at]
+    def find(self, ids: Ints) -> Ints:
+        """Row of each of these jobs; -1 for those that are not in it."""
+        at = ids - self._low
+        inside = (at >= 0) & (at < self._row.size)
+        if inside.all():
+            return self._row[at]
+        rows: Ints = np.full(ids.size, -1, dtype=np.int32)
+        rows[inside] = self._row[at[inside]]
+        return rows
 
-    def without(self, ids: Ints) -> Places:
-        """Without these jobs."""
+    def devices_of(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Number of devices of the jobs of these rows, none for -1, and the devices."""
+        lengths = np.where(rows >= 0, self.lengths[rows], 0) if self.ids.size else np.zeros_like(rows)
+        begin = self.begin[rows] if self.ids.size else rows
+        return lengths, self.devices[ranges(begin, lengths)]
+
+    def without(self, rows: Ints) -> Places:
+        """Without the jobs of these rows; -1 is none."""
         stays = np.ones(self.ids.size, dtype=bool)
-        if self.ids.size:
-            at = np.minimum(np.searchsorted(self.ids, ids), self.ids.size - 1)
-            stays[at[self.ids[at] == ids]] = False
-        keep = np.flatnonzero(stays)
-        lengths = self.lengths[keep]
-        return Places(self.ids[keep], lengths, self.devices[ranges(self.begin[keep], lengths)])
+        stays[rows[rows >= 0]] = False
+        return Places(self.ids[stays], self.lengths[stays], self.devices[np.repeat(stays, self.lengths)])
