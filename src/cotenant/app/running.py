@@ -244,14 +244,14 @@ def replay(
 def demo(
     output: Out = Path("demo"),
     *,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many jobs to generate.")] = 1000,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many jobs to generate.")] = 2000,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 3,
     workers: Workers = None,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare five policies on a generated workload; writes a report that opens in a browser."""
+    """Compare five policies on a generated, Philly-like workload; writes a report that opens in a browser."""
     from cotenant.runs.api import generate
     from cotenant.runs.config import RunConfig
     from cotenant.runs.folders import claim
@@ -260,11 +260,11 @@ def demo(
     claim(output, force=force)
     (output / "inputs").mkdir()
     trace = output / "inputs" / "jobs.csv"
-    write_workload(generate("bursty", jobs=jobs, seed=1), trace)
+    write_workload(generate("philly-like", jobs=jobs, seed=1), trace)
     config = RunConfig(
         trace=str(trace),
         policies=(DEMO_POLICIES,),
-        gpus=40,
+        gpus=128,
         gpus_per_node=8,
         gpu_type="V100",
         seeds=seeds,
