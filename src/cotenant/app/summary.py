@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cotenant.model.quantities import format_duration
+from cotenant.report.headlines import nobody_waits
 from cotenant.runs.batch import Batch
 from cotenant.runs.single import Outcome
 
@@ -119,6 +120,9 @@ def closing_lines(batch: Batch) -> list[str]:
     lines.append(
         f"seeds vary {'; '.join(manifest.seeds_vary)}. A policy that meets none of this has n = 1 in effect"
     )
+    idle = nobody_waits([o.summary for o in batch.outcomes if o.summary])
+    if idle:
+        lines.insert(0, idle)
     told = set((manifest.data_report or {}).get("assumptions", []))
     lines += [f"assumed: {sentence}" for sentence in manifest.assumptions if sentence not in told]
     return lines

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cotenant.model.quantities import format_duration
 from cotenant.report.compare import Estimate, Pairing
 from cotenant.report.rundir import Run
 
-__all__ = ["headline", "single"]
+__all__ = ["headline", "nobody_waits", "single"]
 
 
 def _percent(share: float | None) -> str:
@@ -58,6 +60,21 @@ def headline(pairing: Pairing, base: Sequence[Run], other: Sequence[Run]) -> tup
     if slow and sum(slow) / len(slow) >= 1.005:
         detail += f" While running, one job in twenty is slowed down {sum(slow) / len(slow):.2f}x or more."
     return lead, detail
+
+
+def nobody_waits(summaries: Sequence[Mapping[str, Any]]) -> str | None:
+    """A sentence for results in which policies cannot differ, and what to try instead; else None."""
+    waits = [s.get("longest_wait_s") for s in summaries]
+    if not waits or any(w is None or w >= 1.0 for w in waits):
+        return None
+    gpus, used = summaries[0].get("gpus"), summaries[0].get("goodput_gpus_mean")
+    if not gpus or used is None:
+        return None
+    smaller = max(1, math.ceil(used * 1.25 / 8) * 8)
+    advice = f" Policies differ only where jobs wait: try a smaller cluster, for example --gpus {smaller}."
+    return f"No job ever waits: of {gpus:,} devices {used:,.0f} do useful work on average." + (
+        advice if smaller < gpus else ""
+    )
 
 
 def single(runs: Sequence[Run]) -> tuple[str, str]:

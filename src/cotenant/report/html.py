@@ -21,7 +21,7 @@ from cotenant.report.compare import (
     pair,
     summary_frame,
 )
-from cotenant.report.headlines import headline, single
+from cotenant.report.headlines import headline, nobody_waits, single
 from cotenant.report.names import METRICS, Metric
 from cotenant.report.page import Html, document, el, join, tabular
 from cotenant.report.provenance import provenance
@@ -125,10 +125,22 @@ def _warnings(policies: Policies, copies: bool) -> list[Html]:
         out.append(
             el("p", f"Incomplete logs, numbers as of their last event: {', '.join(torn)}.", class_="warn")
         )
-    cycles = [f"{r.policy} seed {r.seed}" for r in runs if r.metrics.summary.get("preemption_cycles")]
+    idle = nobody_waits([r.metrics.summary for r in runs])
+    if idle:
+        out.append(el("p", idle, class_="note"))
+    cycles = {
+        r.policy: r.metrics.summary["preemption_cycles"]
+        for r in runs
+        if r.metrics.summary.get("preemption_cycles")
+    }
     if cycles:
+        told = ", ".join(f"{policy} ({count:,})" for policy, count in cycles.items())
         out.append(
-            el("p", f"Jobs evict each other in turn (preemption cycles): {', '.join(cycles)}.", class_="warn")
+            el(
+                "p",
+                f"Jobs evict each other in turn (preemption cycles, of the last seed): {told}.",
+                class_="warn",
+            )
         )
     return out
 
