@@ -40,8 +40,11 @@ class StepBins:
         self._area: Floats = np.zeros((rows, max_bins))
         self._jump: Floats = np.zeros((rows, max_bins))
 
-    def add(self, row: int | Ints, t: npt.ArrayLike, jump: npt.ArrayLike) -> None:
-        """Add jumps of one step function, or of several (``row`` an array like ``t``)."""
+    def add(self, row: int | Ints, t: npt.ArrayLike, jump: npt.ArrayLike, also: int = 0) -> None:
+        """Add jumps of one step function, or of several (``row`` an array like ``t``).
+
+        With ``also`` the same jumps go to the row so many further on, too.
+        """
         at: Floats = np.maximum(np.asarray(t, dtype=np.float64) - self.start_s, 0.0)
         if at.size == 0:
             return
@@ -50,13 +53,17 @@ class StepBins:
         index = (at / self.width_s).astype(np.int64)
         areas = by * ((index + 1) * self.width_s - at)
         size = self.max_bins
+        offsets = (0, also) if also else (0,)
         if isinstance(row, int):
-            self._area[row] += np.bincount(index, areas, size)
-            self._jump[row] += np.bincount(index, by, size)
+            area, total = np.bincount(index, areas, size), np.bincount(index, by, size)
+            for offset in offsets:
+                self._area[row + offset] += area
+                self._jump[row + offset] += total
         else:
-            flat = row * size + index
-            np.add.at(self._area.reshape(-1), flat, areas)
-            np.add.at(self._jump.reshape(-1), flat, by)
+            for offset in offsets:
+                flat = (row + offset) * size + index
+                np.add.at(self._area.reshape(-1), flat, areas)
+                np.add.at(self._jump.reshape(-1), flat, by)
 
     def _reach(self, span_s: float) -> None:
         while span_s >= self.width_s * self.max_bins:

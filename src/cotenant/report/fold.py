@@ -29,7 +29,7 @@ from cotenant.report.occupancy import Channel, Occupancy
 
 __all__ = ["MetricFold"]
 
-BLOCK = 65536
+BLOCK = 32768
 """Events folded at once."""
 PIECE = 2048
 """Events gathered at once: few enough to stay in the caches of a processor."""
@@ -286,9 +286,10 @@ class MetricFold:
         jump = self.jobs.gpus[who] * np.where(order < submits.size, 1.0, -1.0)
         last, alive, area = self._demand
         when = t[at[order]]
-        level = alive + np.cumsum(jump)
+        # Summed on from where the last block ended, so that it does not matter where blocks end.
+        level = np.cumsum(np.r_[alive, jump])[1:]
         before = np.r_[alive, level[:-1]]
-        total = area + np.cumsum(before * np.diff(when, prepend=last))
+        total = np.cumsum(np.r_[area, before * np.diff(when, prepend=last)])[1:]
         if when.size:
             self._demand = (float(when[-1]), float(level[-1]), float(total[-1]))
         arrives = order < submits.size

@@ -121,8 +121,8 @@ class Occupancy:
         self.busy_s: Floats = np.zeros(count)
         self.allocated_s: Floats = np.zeros(count)
         self._now: Ints = np.zeros((4, count), dtype=np.int64)
-        self._places = Places.of({})
-        self._held: dict[int, tuple[int, ...]] = {}  # the same, during a walk
+        self._places: Places | None = None  # as arrays, or, after a walk, as a dictionary
+        self._held: dict[int, tuple[int, ...]] = {}
         self._plain = True
         self._reserved: dict[int, tuple[int, ...]] = {}
         self._down: set[tuple[str, int]] = set()
@@ -165,7 +165,7 @@ class Occupancy:
         if self._reserved or block.has(*Kind.IN_ORDER):
             return None
         fresh = [block.column(Kind.STARTED, name) for name in ("lengths", "devices")]
-        held = self._places.joined(block.ids[started], *fresh)
+        held = (self._places or Places.of(self._held)).joined(block.ids[started], *fresh)
         if not held.distinct:
             return None
         turns = np.flatnonzero((flags != 0) & Kind.TURNS[block.codes])
@@ -180,7 +180,8 @@ class Occupancy:
 
     def _slow(self, block: Block, flags: Ints, active: npt.NDArray[np.bool_]) -> _Effects:
         """Rows by walking the events in order."""
-        self._held = self._places.mapping()
+        if self._places is not None:
+            self._held, self._places = self._places.mapping(), None
         codes = block.codes
         places = np.flatnonzero(Kind.PLACES[codes] | (flags != 0))
         kinds, rows = codes[places], _Rows()
@@ -190,7 +191,6 @@ class Occupancy:
             places = np.concatenate([places, np.array(rows.at, dtype=np.int64)])
             effect = np.concatenate([effect, np.array(rows.effect, dtype=np.int64)])
             devices += rows.devices
-        self._places = Places.of(self._held)
         return places, *flattened(devices), effect
 
     def _walk(
@@ -293,18 +293,18 @@ class Occupancy:
             self._now[i][device] = after[i]  # of repeated indices the last one stays
         return before, after
 
-    def _step(self, channel: int, at: Ints, jump: Ints, t: Floats) -> None:
+    def _step(self, channel: int, at: Ints, jump: Ints, t: Floats, also: int = 0) -> None:
         # A gang changes several devices at once: one jump for each event will do.
         total = np.bincount(at, jump, t.size)
         hit = np.flatnonzero(total)
-        self.bins.add(channel, t[hit], total[hit])
+        self.bins.add(channel, t[hit], total[hit], also)
 
     def _count(self, device: Ints, at: Ints, t: Floats, before: list[Ints], after: list[Ints]) -> None:
-        pairs = {Channel.ALLOCATED: (before[0] > 0, after[0] > 0)}
-        pairs[Channel.BUSY] = (
-            pairs[Channel.ALLOCATED] if after[1] is after[0] else (before[1] > 0, after[1] > 0)
-        )
+        alike = after[1] is after[0]
         shares = max(before[0].max(initial=0), after[0].max(initial=0)) > 1
+        pairs = {Channel.ALLOCATED: (before[0] > 0, after[0] > 0)}
+        if not alike:
+            pairs[Channel.BUSY] = (before[1] > 0, after[1] > 0)
         if shares:
             pairs[Channel.SHARED] = (before[0] > 1, after[0] > 1)
         if not self._plain:
@@ -314,19 +314,22 @@ class Occupancy:
         rows = int(self.heat_row[-1]) + 1 if self.count else 0
         for channel, (was, is_now) in pairs.items():
             hit = np.flatnonzero(was != is_now)
-            if hit.size == 0:
-                continue
-            by, where = np.where(is_now[hit], 1.0, -1.0), device[hit]
-            when = t[at[hit]]
-            self._step(channel, at[hit], by, t)
-            if channel == Channel.BUSY:
-                np.add.at(self.busy_s, where, -by * when)
-                self.heat.add(rows + self.heat_row[where], when, by)
-            elif channel == Channel.ALLOCATED:
+            by, when, where = np.where(is_now[hit], 1.0, -1.0), t[at[hit]], device[hit]
+            allocated, busy = channel == Channel.ALLOCATED, channel == Channel.BUSY
+            busy |= allocated and alike
+            self._step(channel, at[hit], by, t, Channel.BUSY - channel if allocated and alike else 0)
+            if allocated:
                 np.add.at(self.allocated_s, where, -by * when)
-        residents = after[0] - before[0]
-        hit = np.flatnonzero(residents)
-        self.heat.add(self.heat_row[device[hit]], t[at[hit]], residents[hit])
+            if busy:
+                np.add.at(self.busy_s, where, -by * when)
+                if shares or not alike:
+                    self.heat.add(rows + self.heat_row[where], when, by)
+                else:
+                    self.heat.add(self.heat_row[where], when, by, rows)
+        if shares or not alike:
+            residents = after[0] - before[0]
+            hit = np.flatnonzero(residents)
+            self.heat.add(self.heat_row[device[hit]], t[at[hit]], residents[hit])
 
     def _keep_segments(self, flat: Ints, at: Ints, effect: Ints, block: Block) -> None:
         if self._segments_end_s is not None:
