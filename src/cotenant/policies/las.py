@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from itertools import pairwise
+from typing import ClassVar
 
 from cotenant.errors import ConfigError
 from cotenant.model.params import Params
@@ -49,6 +50,8 @@ class Las(Params):
     Tiresias (Gu et al., NSDI 2019), section 3. The default levels are those of the authors'
     simulator (SymbioticLab/Tiresias, ``simulator/jobs.py``: three queues, limits 3250 and 7200).
     """
+
+    idle_without_queue: ClassVar[bool] = True
 
     def __init__(self, *, levels: tuple[float, ...] = (3250.0, 7200.0), promote_knob: float = 0.0) -> None:
         check_levels(levels, promote_knob)

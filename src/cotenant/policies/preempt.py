@@ -202,12 +202,12 @@ class _Search:
         gpus, limit, view = self.record.job.gpus, self.limit, self.view
         best, least = None, math.inf
         for entry in self.victims.order(kind, gpus)[:_LOOK]:
-            if not entry[:2] < limit:
+            if not entry[0] < limit:
                 break
-            found = self._in_bay(entry[2], gpus)
+            found = self._in_bay(entry[1], gpus)
             if found is None or not found[1]:
                 continue
-            if entry[0] == self.record.priority:
+            if entry[0][0] == self.record.priority:
                 return best or found
             price = sum(suspend_price_s(view.settings, v) * v.job.gpus for v in found[1])
             if price < least:
@@ -285,14 +285,14 @@ class _Search:
     ) -> tuple[int, tuple[int, ...], list[JobRecord]] | None:
         looked = 0
         for entry in self.victims.order(kind, part):
-            if looked == _LOOK or not entry[:2] < self.limit:
+            if looked == _LOOK or not entry[0] < self.limit:
                 return None
-            if entry[2] in taken:
+            if entry[1] in taken:
                 continue
             looked += 1
-            found = self._in_bay(entry[2], part)
+            found = self._in_bay(entry[1], part)
             if found is not None:
-                return entry[2], *found
+                return entry[1], *found
         return None
 
 

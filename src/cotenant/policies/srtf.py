@@ -6,6 +6,7 @@ Card: ``docs/policies/srtf.md``.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from cotenant.errors import ConfigError
 from cotenant.model.params import Params
@@ -36,6 +37,8 @@ class Srtf(Params):
     server at no price of preemption and known lengths. Jobs of unknown length go last and
     give way to all others.
     """
+
+    idle_without_queue: ClassVar[bool] = True
 
     def __init__(self, *, margin_s: float = 600.0) -> None:
         if not 0.0 <= margin_s < math.inf:

@@ -24,47 +24,64 @@ Standing = tuple[int, float]
 """(priority, minus badness): smaller is stopped first."""
 
 FREE: Standing = (-(1 << 62), 0.0)
-_Entry = tuple[int, float, int]
+_Entry = tuple[Standing, int]
 _SWEEP = 256
+_RUNNING, _STOPPING = Status.RUNNING, Status.STOPPING
+# Names of their own: looking up members of an enumeration is slow on the hot path.
 
 
 class _Order:
     """Bays of one device type, sorted by what ``gpus`` devices cost there."""
 
-    __slots__ = ("current", "dirty", "entries", "gpus")
+    __slots__ = ("costs", "entries", "last")
 
-    def __init__(self, gpus: int, bays: list[int]) -> None:
-        self.gpus = gpus
+    def __init__(self, gpus: int, bays: int) -> None:
+        self.last = gpus - 1
         self.entries: list[_Entry] = []
-        self.current: dict[int, _Entry] = {}
-        self.dirty = set(bays)
+        self.costs: list[Standing | None] = [None] * bays
+
+    def set(self, bay: int, new: Standing | None) -> None:
+        """So many devices of a bay cost this; None if they cannot be had."""
+        old = self.costs[bay]
+        if new == old:
+            return
+        entries = self.entries
+        if old is not None:
+            del entries[bisect_left(entries, (old, bay))]
+        if new is not None:
+            insort(entries, (new, bay))
+        self.costs[bay] = new
 
 
 class Victims(Index):
     """Costs of bays.
 
+    Events only note which jobs and bays they touched; those are looked at when somebody asks,
+    so that while nobody waits in vain, or several events fall together, little is worked out.
+
     Attributes
     ----------
     standing : dict of int to Standing
-        Running jobs that may be stopped now, apart from whose gain it is.
+        Running jobs that may be stopped, apart from whose gain it is; as of the last ``turn``.
     in_bay : list of dict of int to int
         For each bay: running jobs, and how many devices each holds there.
-    gained : Standing or None
-        The best standing that any job has come to since ``turn`` was last called.
     """
 
     def __init__(self, view: View, ranking: Ranking) -> None:
         self._view, self._ranking = view, ranking
         self._ledger, self._layout = view.ledger, view.layout
         self._quantum = view.settings.min_quantum_s
+        bays = len(view.layout.bay_node)
         self.standing: dict[int, Standing] = {}
-        self.in_bay: list[dict[int, int]] = [{} for _ in view.layout.bay_node]
-        self._rows: dict[int, list[Standing]] = {}
+        self.in_bay: list[dict[int, int]] = [{} for _ in range(bays)]
+        self._rows: list[list[Standing]] = [[] for _ in range(bays)]
         self._orders: dict[tuple[int, int], _Order] = {}
         self._of_kind: list[list[_Order]] = [[] for _ in view.layout.types]
         self._due: dict[int, float] = {}
         self._timers: list[tuple[float, int]] = []
-        self.gained: Standing | None = None
+        self._gained: Standing | None = None
+        self._changed: dict[int, JobRecord] = {}
+        self._dirty = set(range(bays))
         for record in view.running.values():
             if record.place is not None:
                 self.placed(record, record.place)
@@ -77,9 +94,8 @@ class Victims(Index):
         for bay, mask in self._layout.blocks(place.devices) or ():
             jobs = self.in_bay[bay]
             jobs[job_id] = jobs.get(job_id, 0) + mask.bit_count()
-        self._judge(record)
-        self._gain(self.standing.get(job_id))
-        self._touch(place)
+            self._dirty.add(bay)
+        self._changed[job_id] = record
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """A job left devices."""
@@ -89,57 +105,65 @@ class Victims(Index):
             left = jobs.pop(job_id, 0) - mask.bit_count()
             if left > 0:
                 jobs[job_id] = left
-        if job_id not in self._ledger.held:
-            self.standing.pop(job_id, None)
-            self._due.pop(job_id, None)
-        self._touch(place)
+            self._dirty.add(bay)
+        if job_id in self._ledger.held:
+            self._changed[job_id] = record
+            return
+        self._changed.pop(job_id, None)
+        self.standing.pop(job_id, None)
+        self._due.pop(job_id, None)
 
     def rated(self, record: JobRecord) -> None:
         """Speed, priority or status changed."""
         before = self.standing.get(record.id)
-        if record.status == Status.STOPPING:
+        if record.status == _STOPPING:
             if before is None:
                 return
         elif not self._ranking.by_speed and before is not None and before[0] == record.priority:
             return
-        self._update(record, before)
-
-    def _update(self, record: JobRecord, before: Standing | None) -> None:
-        self._judge(record)
-        after = self.standing.get(record.id)
-        if before != after and record.place is not None:
-            self._touch(record.place)
-            if before is None or (after is not None and after < before):
-                self._gain(after)
+        self._changed[record.id] = record
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Devices came, went or were kept."""
-        for bay in {self._layout.device_bay[d] for d in devices}:
-            self._touch_bay(bay)
-
-    def _gain(self, standing: Standing | None) -> None:
-        if standing is not None and (self.gained is None or standing < self.gained):
-            self.gained = standing
+        bay_of = self._layout.device_bay
+        for device in devices:
+            self._dirty.add(bay_of[device])
 
     # -- standing --------------------------------------------------------------------
 
-    def _judge(self, record: JobRecord) -> None:
+    def _update(self, record: JobRecord) -> None:
         """Work out a running job's standing and when it changes by itself."""
-        job_id, now = record.id, self._view.now
-        self._due.pop(job_id, None)
-        self.standing.pop(job_id, None)
+        job_id, standing = record.id, self.standing
+        before, after = standing.get(job_id), self._judged(record)
+        if before == after:
+            return
+        if after is None:
+            del standing[job_id]
+        else:
+            standing[job_id] = after
+            if before is None or after < before:
+                gained = self._gained
+                if gained is None or after < gained:
+                    self._gained = after
+        if record.place is not None:
+            for bay, _ in self._layout.blocks(record.place.devices) or ():
+                self._dirty.add(bay)
+
+    def _judged(self, record: JobRecord) -> Standing | None:
+        job_id, due = record.id, self._due
+        due.pop(job_id, None)
         place = record.place
-        if record.status != Status.RUNNING or not record.job.suspendable or place is None:
-            return
+        if record.status != _RUNNING or not record.job.suspendable or place is None:
+            return None
         if not place.devices or place.share.mode != "exclusive" or job_id in self._ledger.leaving:
-            return
-        if self._quantum and now - record.started_s < self._quantum:
+            return None
+        if self._quantum and self._view.now - record.started_s < self._quantum:
             self._set_timer(job_id, self._of_age(record))
-            return
+            return None
         badness, until = self._ranking.badness(self._view, record)
-        self.standing[job_id] = (record.priority, -badness)
         if until < math.inf:
             self._set_timer(job_id, until)
+        return record.priority, -badness
 
     def _of_age(self, record: JobRecord) -> float:
         """The first instant at which the rules let the job be stopped."""
@@ -155,18 +179,31 @@ class Victims(Index):
             self._timers = [(t, j) for j, t in self._due.items()]
             heapq.heapify(self._timers)
 
+    def _settle(self) -> None:
+        """Look at the jobs that events have touched."""
+        changed = self._changed
+        if changed:
+            for record in changed.values():
+                self._update(record)
+            changed.clear()
+
     def turn(self, now: float) -> Standing | None:
         """Bring standings up to the present; the best that was gained since last asked, if any."""
+        if self._changed:
+            self._settle()
         timers, due = self._timers, self._due
         while timers and timers[0][0] <= now:
             t, job_id = heapq.heappop(timers)
             if due.get(job_id) == t:
-                self._update(self._view.running[job_id], self.standing.get(job_id))
-        gained, self.gained = self.gained, None
+                self._update(self._view.running[job_id])
+                timers = self._timers  # it may have been swept
+        gained, self._gained = self._gained, None
         return gained
 
     def next_turn_s(self) -> float:
         """When a standing changes by itself; infinite if never."""
+        if self._changed:
+            self._settle()
         timers, due = self._timers, self._due
         while timers and due.get(timers[0][1]) != timers[0][0]:
             heapq.heappop(timers)
@@ -174,69 +211,54 @@ class Victims(Index):
 
     # -- bays ------------------------------------------------------------------------
 
-    def _touch(self, place: Placement) -> None:
-        for bay, _ in self._layout.blocks(place.devices) or ():
-            self._touch_bay(bay)
-
-    def _touch_bay(self, bay: int) -> None:
-        self._rows.pop(bay, None)
-        for order in self._of_kind[self._layout.bay_type[bay]]:
-            order.dirty.add(bay)
-
-    def _row(self, bay: int) -> list[Standing]:
-        """What each device of a bay costs, cheapest first; those not to be had left out."""
-        ledger = self._ledger
-        row: list[Standing] = []
-        if not ledger.draining[self._layout.bay_node[bay]]:
-            standing = self.standing
-            for job_id, count in self.in_bay[bay].items():
-                cost = standing.get(job_id)
-                if cost is not None:
-                    row += (cost,) * count
-            row.sort()
-            whole = ledger.whole[bay]
-            if whole:
-                row[:0] = (FREE,) * whole.bit_count()
-        self._rows[bay] = row
-        return row
-
     def may_help(self, shape: Shape, limit: Standing, kind: int = -1) -> bool:
         """Whether some bay has the devices for victims below this limit; cheap, and never wrongly no."""
-        if shape.spans or not shape.gpus:
-            return True
         gpus = shape.gpus
+        if shape.spans or not gpus:
+            return True
         for k in shape.types if kind < 0 else (kind,):
             entries = self.order(k, gpus)
-            if entries and entries[0][:2] < limit:
+            if entries and entries[0][0] < limit:
                 return True
         return False
 
     def order(self, kind: int, gpus: int) -> list[_Entry]:
-        """(priority, minus badness, bay), best first, of bays where ``gpus`` devices can be had."""
+        """(standing, bay), best first, of bays where ``gpus`` devices can be had."""
+        if self._dirty:
+            self._refresh()
         order = self._orders.get((kind, gpus))
         if order is None:
-            order = self._orders[kind, gpus] = _Order(gpus, self._layout.type_bays[kind])
+            order = self._orders[kind, gpus] = _Order(gpus, len(self._rows))
             self._of_kind[kind].append(order)
-        if order.dirty:
-            self._refresh(order)
+            for bay in self._layout.type_bays[kind]:
+                row = self._rows[bay]
+                if gpus <= len(row):
+                    order.set(bay, row[gpus - 1])
         return order.entries
 
-    def _refresh(self, order: _Order) -> None:
-        entries, current, rows, last = order.entries, order.current, self._rows, order.gpus - 1
-        for bay in order.dirty:
-            row = rows.get(bay)
-            if row is None:
-                row = self._row(bay)
-            old = current.get(bay)
-            if last < len(row):
-                priority, minus = row[last]
-                if old is not None:
-                    if old[1] == minus and old[0] == priority:
-                        continue
-                    del entries[bisect_left(entries, old)]
-                new = current[bay] = (priority, minus, bay)
-                insort(entries, new)
-            elif old is not None:
-                del entries[bisect_left(entries, old)]
-                del current[bay]
-        order.dirty.clear()
+    def _refresh(self) -> None:
+        """Work out what the devices of touched bays cost; those not to be had are left out."""
+        layout, ledger, rows, standing = self._layout, self._ledger, self._rows, self.standing
+        whole, in_bay, of_kind, bay_type = ledger.whole, self.in_bay, self._of_kind, layout.bay_type
+        draining = ledger.draining if ledger.impaired else None
+        for bay in self._dirty:
+            row: list[Standing] = []
+            if draining is None or not draining[layout.bay_node[bay]]:
+                for job_id, count in in_bay[bay].items():
+                    cost = standing.get(job_id)
+                    if cost is not None:
+                        if count == 1:
+                            row.append(cost)
+                        else:
+                            row += (cost,) * count
+                row.sort()
+                free = whole[bay]
+                if free:
+                    row[:0] = (FREE,) * free.bit_count()
+            rows[bay] = row
+            for order in of_kind[bay_type[bay]]:
+                last = order.last
+                cost = row[last] if last < len(row) else None
+                if cost is not order.costs[bay]:
+                    order.set(bay, cost)
+        self._dirty.clear()
