@@ -54,8 +54,10 @@ class JobRows:
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """A column of numbers for all jobs; NaN where it does not apply. Outcomes and words are codes."""
-        parts = [self._value(name, self.ids[part]) for part in self._parts()]
-        return np.concatenate(parts) if parts else self._value(name, self.ids)
+        out = np.empty(self.height, dtype=self._value(name, self.ids[:0]).dtype)
+        for part in self._parts():
+            out[part] = self._value(name, self.ids[part])
+        return out
 
     def words(self, name: str) -> list[str]:
         """Words of a column by their codes."""
@@ -94,37 +96,38 @@ class JobRows:
 
     def _value(self, name: str, ids: Ints) -> npt.NDArray[Any]:
         table, end_s, value = self._table, self._end_s, self._value
+        found: npt.NDArray[Any]
         match name:
             case "outcome":
-                outcome = table.outcome[ids].astype(np.int64)
-                outcome[(table.width[ids] >= 0) & (outcome == 0)] = Outcomes.RUNNING
-                return outcome
+                found = table.outcome[ids].astype(np.int64)
+                found[(table.width[ids] >= 0) & (found == 0)] = Outcomes.RUNNING
             case "wait_s":
-                return table.first_s[ids] - table.submit_s[ids]
+                found = table.first_s[ids] - table.submit_s[ids]
             case "queued_s":
-                return _clean(table.queued_s[ids] + (table.reason[ids] >= 0) * end_s)
+                found = _clean(table.queued_s[ids] + (table.reason[ids] >= 0) * end_s)
             case "run_s":
-                return _clean(table.run_s[ids] + (table.width[ids] >= 0) * end_s)
+                found = _clean(table.run_s[ids] + (table.width[ids] >= 0) * end_s)
             case "gpu_s":
-                return _clean(table.gpu_s[ids] + np.maximum(table.width[ids], 0) * end_s)
+                found = _clean(table.gpu_s[ids] + np.maximum(table.width[ids], 0) * end_s)
             case "jct_s":
                 whole = ~np.isnan(table.first_s[ids]) & (table.outcome[ids] != Outcomes.REJECTED)
-                return np.where(whole, table.end_s[ids] - table.submit_s[ids], np.nan)
+                found = np.where(whole, table.end_s[ids] - table.submit_s[ids], np.nan)
             case "work_s":
-                return table.work_s[ids] + table.open_work_s[ids]
+                found = table.work_s[ids] + table.open_work_s[ids]
             case "ideal_s":
                 work, over = value("work_s", ids), np.isin(table.outcome[ids], _OVER)
-                return np.where(over & ~np.isnan(table.first_s[ids]) & (work > 0), work, np.nan)
+                found = np.where(over & ~np.isnan(table.first_s[ids]) & (work > 0), work, np.nan)
             case "slowdown":
-                return value("jct_s", ids) / value("ideal_s", ids)
+                found = value("jct_s", ids) / value("ideal_s", ids)
             case "corun_slowdown":
-                return value("run_s", ids) / value("ideal_s", ids)
+                found = value("run_s", ids) / value("ideal_s", ids)
             case "rho":
                 jct = value("jct_s", ids)
                 contention = table.demand[ids] / (np.where(jct > 0, jct, np.nan) * self._capacity)
-                return jct / (value("ideal_s", ids) * np.maximum(1.0, contention))
+                found = jct / (value("ideal_s", ids) * np.maximum(1.0, contention))
             case _:
-                return table.stored(name)[ids]
+                found = table.stored(name)[ids]
+        return found
 
 
 _NUMBERS = (

@@ -78,8 +78,6 @@ class Places:
         """Row of each of these jobs; -1 for those that are not in it."""
         at = ids - self._low
         inside = (at >= 0) & (at < self._row.size)
-        if inside.all():
-            return self._row[at]
         rows: Ints = np.full(ids.size, -1, dtype=np.int32)
         rows[inside] = self._row[at[inside]]
         return rows
