@@ -12,8 +12,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from cotenant.engine import mistakes
 from cotenant.engine.header import opening
 from cotenant.engine.log import LogWriter
+from cotenant.engine.retries import tried_again
 from cotenant.engine.state import State
 from cotenant.errors import PolicyError
 from cotenant.model import events as ev
@@ -40,7 +42,8 @@ from cotenant.model.view import View
 __all__ = ["Loop", "Observer"]
 
 _FLUSH = 2048
-_MAX_ROUNDS = 1_000_000
+_SPARE_ROUNDS = 1000
+_FRUITLESS_WAKES = 10_000
 _INF = math.inf
 
 
@@ -108,6 +111,7 @@ class Loop:
         self._wake = _INF
         self._stopped = False
         self._starts_now = 0
+        self._fruitless, self._last_version = 0, -1
         self._idle = bool(getattr(policy, "idle_without_queue", False))
         self._handlers: dict[type, Callable[[Any, float], Refusal | None]] = {
             Start: self._start,
@@ -129,8 +133,6 @@ class Loop:
         )
         self._happen(first)
 
-    # -- running ---------------------------------------------------------------------
-
     def run(self) -> State:
         """Run until nothing is to come, or until ``stop``; closes the log."""
         wait, buffer = self.executor.wait, self._buffer
@@ -141,7 +143,7 @@ class Loop:
                 for event in events:
                     take(event)
                 decide(state.now)
-            elif self._wake == _INF:
+            elif self._wake == _INF or self._in_vain():
                 break
             else:
                 state.now = self.executor.now()
@@ -151,24 +153,35 @@ class Loop:
         self._close()
         return self.state
 
+    def _in_vain(self) -> bool:
+        """Is the policy woken although nothing is left that could happen?"""
+        if not self.executor.idle():
+            self._fruitless = 0
+            return False
+        if not self.state.records:
+            return True
+        self._fruitless = self._fruitless + 1 if self.state.version == self._last_version else 0
+        self._last_version = self.state.version
+        if self._fruitless > _FRUITLESS_WAKES:
+            raise mistakes.in_vain(self.policy, _FRUITLESS_WAKES, len(self.state.records))
+        return False
+
     def stop(self) -> None:
         """End after the present instant; the log stays valid and says so. Safe in a signal handler."""
         self._stopped = True
 
     def _close(self) -> None:
         state, counts = self.state, self.state.counts
-        now = state.now
         ended = sum(n for name, n in counts.items() if name != "submitted")
-        running = len(state.running)
         self._flush()
         self._happen(
             ev.Closed(
-                now,
+                state.now,
                 events=self.log.events + 1,
                 submitted=counts["submitted"],
                 finished=ended,
                 waiting=len(state.queue),
-                running=running,
+                running=len(state.running),
                 interrupted=self._stopped,
             )
         )
@@ -179,7 +192,12 @@ class Loop:
         batch = self._buffer[:]
         self._buffer.clear()
         if batch:
-            self.log.write(batch)
+            try:
+                self.log.write(batch)
+            except (TypeError, ValueError) as error:
+                raise PolicyError(
+                    f"{type(self.policy).__name__} gave a why, facts or memo that is not plain JSON: {error}"
+                ) from error
             for observer in self._observers:
                 observer.see(batch)
 
@@ -192,8 +210,6 @@ class Loop:
         self._appliers[type(event)](event)
         if self._on_event is not None:
             self._on_event(state, event)
-
-    # -- what the world reports ------------------------------------------------------
 
     def _take(self, event: ev.Event) -> None:
         kind = type(event)
@@ -221,16 +237,7 @@ class Loop:
         self.executor.forget(job_id)
 
     def _settle(self, event: ev.Ended) -> ev.Ended:
-        """Decide whether a job that failed or lost its devices is tried again."""
-        record = self.state.records.get(event.id)
-        if record is None:
-            return event
-        again = {
-            "failed": record.failures < record.job.retries,
-            "lost": record.losses < self.settings.retry_lost,
-            "preempted": True,
-        }.get(event.outcome, False)
-        if again:
+        if tried_again(event, self.state.records.get(event.id), self.settings):
             return msgspec.structs.replace(event, final=False)
         self.executor.forget(event.id)
         return event
@@ -249,8 +256,6 @@ class Loop:
         for event in self.executor.drain():
             self._take(event)
 
-    # -- what the policy decides -----------------------------------------------------
-
     def _decide(self, now: float) -> None:
         view, settings, queue = self.view, self.settings, self.state.queue
         if settings.round_s and not self._round_is_due(now):
@@ -260,12 +265,15 @@ class Loop:
             return
         self._starts_now = 0
         decide = self.policy.decide
-        for _ in range(_MAX_ROUNDS):
+        # Each live job may start, stop, move and be reserved for at one instant; more is going in circles.
+        for _ in range(4 * len(self.state.records) + _SPARE_ROUNDS):
             if self._drop_indexes:
                 view.drop_indexes()
             plan = decide(view)
             if plan is EMPTY:
                 return
+            if type(plan) is not Plan or type(plan.decisions) is not tuple:
+                raise mistakes.wrong_plan(self.policy, plan)
             accepted = self._apply(plan, now)
             if not (plan.again and accepted) or (self._idle and not queue.count):
                 return
@@ -273,7 +281,7 @@ class Loop:
                 # The bound is on one instant; go on at the next event, or a second later.
                 self._wake = min(self._wake, now + 1.0)
                 return
-        raise PolicyError(f"{type(self.policy).__name__} kept deciding at t={now} without coming to an end")
+        raise mistakes.endless(self.policy, now)
 
     def _round_is_due(self, now: float) -> bool:
         """Round-based: decide only at multiples of ``round_s``."""
@@ -288,7 +296,10 @@ class Loop:
         """Carry out a plan; returns how many decisions changed something."""
         accepted = 0
         for decision in plan.decisions:
-            refusal = self._handlers[type(decision)](decision, now)
+            handler = self._handlers.get(type(decision))
+            if handler is None or type(getattr(decision, "devices", ())) is not tuple:
+                raise mistakes.wrong_decision(self.policy, decision, self._handlers)
+            refusal = handler(decision, now)
             if refusal is None:
                 accepted += 1
             elif refusal is not _UNCHANGED:
@@ -367,6 +378,8 @@ class Loop:
 
     def _hold(self, decision: Hold, now: float) -> Refusal | None:
         record = self.state.records.get(decision.id)
+        if not isinstance(decision.reason, Reason):
+            raise mistakes.wrong_reason(self.policy, decision.reason)
         if record is None or record.status or record.hold == decision.reason:
             return _UNCHANGED
         self._happen(ev.Held(now, record.id, decision.reason, decision.facts))
@@ -374,6 +387,8 @@ class Loop:
 
     def _reject(self, decision: Reject, now: float) -> Refusal | None:
         record = self.state.records.get(decision.id)
+        if not isinstance(decision.reason, Reason):
+            raise mistakes.wrong_reason(self.policy, decision.reason)
         if record is None or record.status:
             return _UNCHANGED
         self._turn_away(now, record.id, decision.reason.value, decision.facts)

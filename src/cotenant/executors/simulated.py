@@ -78,8 +78,6 @@ class SimulatedExecutor:
         self._out: list[ev.Event] = []
         self.source_hours: defaultdict[str, float] = defaultdict(float)
 
-    # -- time ------------------------------------------------------------------------
-
     def now(self) -> float:
         """Seconds since the start of the run."""
         return self._now
@@ -146,8 +144,12 @@ class SimulatedExecutor:
         out, self._out = self._out, []
         return out
 
+    def idle(self) -> bool:
+        """True if nothing is to come."""
+        return self._next_s() == _INF
+
     def running(self) -> Mapping[int, Placement]:
-        """What runs, by job."""
+        """What runs."""
         return {job_id: run.place for job_id, run in self._runs.items()}
 
     def _submit(self) -> None:
@@ -178,8 +180,6 @@ class SimulatedExecutor:
         else:
             self.forget(job_id)
             self._out.append(ev.Rejected(self._now, job_id, "left"))
-
-    # -- orders ----------------------------------------------------------------------
 
     def start(self, job: Job, place: Placement, attempt: int, resumed: bool) -> bool:
         """Begin or go on; see ``model.ports.Executor``."""

@@ -146,5 +146,8 @@ class Executor(Protocol):
         Empty once ``until`` is reached, or, if ``until`` is infinite, when nothing is to come.
         """
 
+    def idle(self) -> bool:
+        """True if nothing is to come by itself: no job to arrive, nothing that runs or is due."""
+
     def running(self) -> Mapping[int, Placement]:
         """What really runs; asked after a restart."""

@@ -214,6 +214,8 @@ def find_whole(ledger: Ledger, shape: Shape) -> tuple[int, ...] | None:
     fewest nodes: roomiest first, the remainder in the tightest.
     """
     gpus = shape.gpus
+    if not gpus:
+        return None
     if shape.single:
         for kind in shape.types:
             if shape.cpu_milli or shape.host_bytes:
