@@ -18,9 +18,10 @@ from cotenant.model.placement import Placement
 from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Reason, Reserve, Start, Stop, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.settings import Settings
+from cotenant.model.shape import Shape, find_whole
 from cotenant.model.view import View
 from cotenant.policies.ranking import Ranking
-from cotenant.policies.victims import FREE, Standing, Victims
+from cotenant.policies.victims import Standing, Victims
 from cotenant.policies.waiting import NO_VICTIM, Line, Waiting
 
 __all__ = ["advance", "fewest", "suspend_price_s"]
@@ -47,43 +48,34 @@ def advance(view: View, ranking: Ranking) -> Plan:
     waiting = view.index(Waiting, ranking)
     if not waiting.live and not waiting.claims:
         return EMPTY
-    wake = waiting.turn(view.now)
+    now = view.now
+    wake = waiting.turn(now)
     if waiting.broken:
         return Plan((Reserve(min(waiting.broken), (), _GIVE_UP),), again=True)
     if waiting.ready:
         return _honour(view, waiting)
     if waiting.blocked:
-        _reopen(waiting, view.index(Victims, ranking), view.now)
-    step = _Step(view, waiting, ranking)
-    for _, record, line in waiting.heads():
-        found = step.serve(record, line)
-        if found:
-            return Plan((*step.holds, *found), again=True)
+        waiting.look_again(now)
+    holds: list[Decision] = []
+    heads = waiting.heads()
+    if heads:
+        step = _Step(view, waiting, ranking, holds)
+        for _, record, line in heads:
+            found = step.serve(record, line)
+            if found:
+                return Plan((*holds, *found), again=True)
     if waiting.blocked:
-        wake = min(wake, view.index(Victims, ranking).next_turn_s())
-    if step.holds or wake < math.inf:
-        return Plan(tuple(step.holds), wake_at_s=wake if wake < math.inf else None)
+        wake = min(wake, waiting.victims().next_turn_s())
+    if holds or wake < math.inf:
+        return Plan(tuple(holds), wake_at_s=wake if wake < math.inf else None)
     return EMPTY
-
-
-def _reopen(waiting: Waiting, victims: Victims, now: float) -> None:
-    """Look again at blocked lines that free devices, or a job that has come to be a victim, may help."""
-    gained = victims.turn(now)
-    if waiting.freed:
-        waiting.freed = False
-        gained = FREE
-    if gained is not None:
-        may_help = victims.may_help
-        # CPU-only jobs have no limit: only what is free helps them.
-        blocked = [b for b in waiting.blocked if gained < b.limit or gained is FREE]
-        waiting.reopen([b for b in blocked if may_help(b.shape, b.limit)])
 
 
 def _honour(view: View, waiting: Waiting) -> Plan:
     """A job's devices are empty: start it, unless its tenant's ceiling or the host forbids it now."""
     record = waiting.claims[min(waiting.ready)].record
     devices = record.reserved
-    if view.limit_refusal(record) or not _host_has(view, record, devices, ()):
+    if (view.books.limits and view.limit_refusal(record)) or not _host_has(view, record, devices, ()):
         return Plan((Reserve(record.id, (), _GIVE_UP),), again=True)
     return Plan((Start(record.id, devices, why=_CLAIM),), again=True)
 
@@ -91,9 +83,10 @@ def _honour(view: View, waiting: Waiting) -> Plan:
 class _Step:
     """Serving heads, one after the other, until something can be done."""
 
-    def __init__(self, view: View, waiting: Waiting, ranking: Ranking) -> None:
-        self.view, self.waiting, self.ranking = view, waiting, ranking
-        self.holds: list[Decision] = []
+    __slots__ = ("holds", "ranking", "view", "waiting")
+
+    def __init__(self, view: View, waiting: Waiting, ranking: Ranking, holds: list[Decision]) -> None:
+        self.view, self.waiting, self.ranking, self.holds = view, waiting, ranking, holds
 
     def serve(self, record: JobRecord, line: Line) -> tuple[Decision, ...]:
         """Start a head, or empty devices for it, or block its line and say why."""
@@ -101,16 +94,16 @@ class _Step:
         if view.books.limits and self._at_ceiling(record):
             self.waiting.block(line, NO_VICTIM)
             return ()
-        limit = NO_VICTIM
-        if record.shape.gpus == 0:
+        limit, shape = NO_VICTIM, record.shape
+        if shape.gpus == 0:
             node = view.find_node(record)
             if node >= 0:
                 return (Start(record.id, (), why=_START, node=node),)
         else:
-            devices = view.find(record)
+            devices = find_whole(view.ledger, shape)
             if devices is not None:
                 return (Start(record.id, devices, why=_START),)
-            found, limit = self._preempt(record)
+            found, limit = self._preempt(record, shape)
             if found:
                 return found
         if record.hold is None:
@@ -118,19 +111,23 @@ class _Step:
         self.waiting.block(line, limit)
         return ()
 
-    def _preempt(self, record: JobRecord) -> tuple[tuple[Decision, ...], Standing]:
+    def _preempt(self, record: JobRecord, shape: Shape) -> tuple[tuple[Decision, ...], Standing]:
         """Reserve, then stop, if there is a complete plan; and what a victim must fall below."""
-        view, shape, widest = self.view, record.shape, NO_VICTIM
-        victims = view.index(Victims, self.ranking)
+        view, ranking, widest = self.view, self.ranking, NO_VICTIM
+        victims = self.waiting.victims()
         victims.turn(view.now)
+        gpus, types = 0 if shape.spans else shape.gpus, view.layout.types
         for kind in shape.types:
-            bound = self.ranking.bound(view, record, view.layout.types[kind].speed)
-            limit = (record.priority, -bound)
-            widest = max(widest, limit)
-            if victims.may_help(shape, limit, kind):
-                found = _Search(view, self.ranking, victims, record, limit).plan(kind)
-                if found:
-                    return found, limit
+            limit = (record.priority, -ranking.bound(view, record, types[kind].speed))
+            if widest < limit:
+                widest = limit
+            if gpus:
+                entries = victims.order(kind, gpus)
+                if not entries or not entries[0][0] < limit:
+                    continue
+            found = _Search(view, ranking, victims, record, limit).plan(kind)
+            if found:
+                return found, limit
         return (), widest
 
     def _at_ceiling(self, record: JobRecord) -> bool:
@@ -309,10 +306,10 @@ def fewest(candidates: list[_Candidate], need: int) -> list[_Candidate] | None:
     >>> fewest([(1, (0, -3.0), 2, 1)], 2) is None
     True
     """
+    if need == 1:
+        return [min(candidates)] if candidates else None
     candidates = sorted(candidates)
     alone = next((c for c in candidates if c[3] >= need), None)
-    if need == 1 and alone is not None:
-        return [alone]
     several: list[_Candidate] = []
     freed = 0
     for candidate in candidates:

@@ -211,21 +211,16 @@ class Victims(Index):
 
     # -- bays ------------------------------------------------------------------------
 
-    def may_help(self, shape: Shape, limit: Standing, kind: int = -1) -> bool:
-        """Whether some bay has the devices for victims below this limit; cheap, and never wrongly no."""
-        gpus = shape.gpus
-        if shape.spans or not gpus:
-            return True
-        for k in shape.types if kind < 0 else (kind,):
-            entries = self.order(k, gpus)
-            if entries and entries[0][0] < limit:
-                return True
-        return False
+    def costs(self, shape: Shape) -> tuple[list[_Entry], ...]:
+        """For each type that will do, its ``order``, kept by ``refresh``; empty if that does not tell."""
+        if shape.spans or not shape.gpus:
+            return ()
+        return tuple([self.order(kind, shape.gpus) for kind in shape.types])
 
     def order(self, kind: int, gpus: int) -> list[_Entry]:
         """(standing, bay), best first, of bays where ``gpus`` devices can be had."""
         if self._dirty:
-            self._refresh()
+            self.refresh()
         order = self._orders.get((kind, gpus))
         if order is None:
             order = self._orders[kind, gpus] = _Order(gpus, len(self._rows))
@@ -236,7 +231,7 @@ class Victims(Index):
                     order.set(bay, row[gpus - 1])
         return order.entries
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Work out what the devices of touched bays cost; those not to be had are left out."""
         layout, ledger, rows, standing = self._layout, self._ledger, self._rows, self.standing
         whole, in_bay, of_kind, bay_type = ledger.whole, self.in_bay, self._of_kind, layout.bay_type

@@ -15,14 +15,17 @@ from cotenant.model.records import JobRecord, Status
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 from cotenant.policies.ranking import Ranking
+from cotenant.policies.victims import Standing, Victims
 
 __all__ = ["NO_VICTIM", "Claim", "Line", "Waiting"]
 
-NO_VICTIM = (-(1 << 62), 0.0)
+NO_VICTIM: Standing = (-(1 << 62), 0.0)
 """Limit of a line that no preemption helps."""
 
 _Key = tuple[int, float, int]
+_Entry = tuple[_Key, JobRecord, "Line"]
 _SWEEP = 64
+_RUNNING = Status.RUNNING
 
 
 class Line:
@@ -30,7 +33,7 @@ class Line:
 
     Attributes
     ----------
-    heap : list of (key, record)
+    heap : list of (key, record, line)
         With entries of jobs that left; swept when they outnumber the others.
     count : int
         Jobs in line.
@@ -38,18 +41,21 @@ class Line:
         The head was tried, and nothing has been gained since.
     limit : (int, float)
         Standing that a victim of the head that was tried had to fall below.
+    costs : tuple of list
+        For each type, what its bays cost (``Victims.costs``); known once it was blocked.
     shape : Shape
         Of one of the jobs.
     """
 
-    __slots__ = ("blocked", "count", "heap", "limit", "shape")
+    __slots__ = ("blocked", "costs", "count", "heap", "limit", "shape")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self.heap: list[tuple[_Key, JobRecord]] = []
+        self.heap: list[_Entry] = []
         self.count = 0
         self.blocked = False
         self.limit = NO_VICTIM
+        self.costs: tuple[list[tuple[Standing, int]], ...] | None = None
 
 
 class Claim:
@@ -67,8 +73,9 @@ class Waiting(Index):
 
     Attributes
     ----------
-    live : dict of int to key
-        Jobs in line; a key is (minus priority, rank, id).
+    live : dict of int to entry
+        Jobs in line: (key, record, line); a key is (minus priority, rank, id).
+    blocked : dict of Line to None
     claims : dict of int to Claim
     ready, broken : set of int
         Claims whose devices are all empty; claims of which a device failed or is drained.
@@ -80,19 +87,22 @@ class Waiting(Index):
         self._view, self._ranking = view, ranking
         self._ledger = view.ledger
         self._groups: dict[int, tuple[Any, ...]] = {}
+        self._victims: Victims | None = None
+        # Most rankings never change as a whole.
+        self._versioned = type(ranking).version is not Ranking.version
         self._build()
 
     def _build(self) -> None:
         self._version = self._ranking.version(self._view)
-        self.live: dict[int, _Key] = {}
+        self.live: dict[int, _Entry] = {}
         self.claims: dict[int, Claim] = {}
         self.ready: set[int] = set()
         self.broken: set[int] = set()
         self._lines: dict[tuple[Any, ...], Line] = {}
-        self._line_of: dict[int, Line] = {}
+        self._open: dict[Line, None] = {}  # with jobs, not blocked
         self._claimed: dict[int, int] = {}
-        self._timers: list[tuple[float, int, _Key]] = []
-        self.blocked: list[Line] = []
+        self._timers: list[tuple[float, int, _Entry]] = []
+        self.blocked: dict[Line, None] = {}
         self.freed = True
         for record in self._view.queue:
             self.enqueued(record)
@@ -104,43 +114,54 @@ class Waiting(Index):
         if record.reserved:
             self._claim(record)
             return
-        line = self._find_line(record)
+        line, live = self._find_line(record), self.live
         key = (-record.priority, self._ranking.rank(self._view, record), record.id)
-        head = self.head(line)
-        self.live[record.id] = key
-        self._line_of[record.id] = line
+        entry = (key, record, line)
+        if not line.blocked:
+            self._open[line] = None
+        elif key < self._head(line)[0]:
+            self._reopen(line)
+        live[record.id] = entry
         line.count += 1
-        heapq.heappush(line.heap, (key, record))
+        heapq.heappush(line.heap, entry)
         if len(line.heap) > 2 * line.count + _SWEEP:
-            live = self.live
-            line.heap = [e for e in line.heap if live.get(e[1].id) is e[0]]
+            line.heap = [e for e in line.heap if live.get(e[1].id) is e]
             heapq.heapify(line.heap)
-        if line.blocked and (head is None or key < self.live[head.id]):
-            self._open(line)
         until = self._ranking.rank_until_s(self._view, record)
         if until < math.inf:
-            heapq.heappush(self._timers, (until, record.id, key))
+            heapq.heappush(self._timers, (until, record.id, entry))
 
     def dequeued(self, record: JobRecord) -> None:
         """A job leaves its line; the next in a blocked line has its own reason to wait."""
-        if record.id in self.live:
-            line = self._line_of.pop(record.id)
-            if line.blocked and self.head(line) is record:
-                self._open(line)
-            del self.live[record.id]
-            line.count -= 1
+        entry = self.live.get(record.id)
+        if entry is None:
+            return
+        line = entry[2]
+        if line.blocked and self._head(line) is entry:
+            self._reopen(line)
+        del self.live[record.id]
+        line.count -= 1
+        if not line.count:
+            del self._open[line]
 
-    def _open(self, line: Line) -> None:
+    def _reopen(self, line: Line) -> None:
         line.blocked = False
-        self.blocked.remove(line)
+        del self.blocked[line]
+        self._open[line] = None
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """Devices are left: something is gained, perhaps only by a claim."""
         claimed, job = self._claimed, record.job
         if job.cpu_milli or job.host_memory_bytes or self._view.books.limits:
             self.unblock()
-        elif not claimed or any(d not in claimed for d in place.devices):
+        elif not claimed:
             self.freed = True
+            return
+        else:
+            for device in place.devices:
+                if device not in claimed:
+                    self.freed = True
+                    break
         if claimed:
             for owner in {claimed[d] for d in place.devices if d in claimed}:
                 self._judge(self.claims[owner])
@@ -150,16 +171,19 @@ class Waiting(Index):
         if not devices:
             self._build()
             return
-        reserved = self._ledger.reserved
-        owners = [reserved.get(d) for d in devices]
-        before = {self._claimed[d] for d in devices if d in self._claimed}
-        # What a job had reserved that now starts is not free, but about to be its own.
-        starts = any(self.claims[job_id].record.status == Status.RUNNING for job_id in before)
-        for job_id in sorted(before.difference(owners)):
-            self._unclaim(job_id)
+        reserved, claimed = self._ledger.reserved, self._claimed
+        owners = dict.fromkeys([reserved.get(d) for d in devices])
+        starts = False
+        if claimed:
+            before = {claimed[d] for d in devices if d in claimed}
+            for job_id in before:
+                # What a job had reserved that now starts is not free, but about to be its own.
+                starts = starts or self.claims[job_id].record.status == _RUNNING
+            for job_id in sorted(before.difference(owners)):
+                self._unclaim(job_id)
         if None in owners and not starts:
             self.unblock()
-        for owner in dict.fromkeys(owners):
+        for owner in owners:
             if owner is not None:
                 self._claim(self._view.records[owner])
 
@@ -223,59 +247,73 @@ class Waiting(Index):
             line = self._lines[group] = Line(shape)
         return line
 
-    def head(self, line: Line) -> JobRecord | None:
-        """The first of a line."""
+    def _head(self, line: Line) -> _Entry:
+        """The first of a line that has jobs."""
         heap, live = line.heap, self.live
-        while heap:
-            key, record = heap[0]
-            if live.get(record.id) is key:
-                return record
+        while live.get(heap[0][1].id) is not heap[0]:
             heapq.heappop(heap)
-        return None
+        return heap[0]
 
-    def heads(self) -> list[tuple[_Key, JobRecord, Line]]:
+    def heads(self) -> list[_Entry]:
         """Heads of the lines that are not blocked, in order."""
-        found = []
-        for line in self._lines.values():
-            if not line.blocked and line.count:
-                record = self.head(line)
-                if record is not None:
-                    found.append((self.live[record.id], record, line))
-        if len(found) > 1:
-            found.sort(key=_first)
-        return found
+        if len(self._open) < 2:
+            return [self._head(line) for line in self._open]
+        return sorted([self._head(line) for line in self._open], key=_key)
 
-    def block(self, line: Line, limit: tuple[int, float]) -> None:
+    def block(self, line: Line, limit: Standing) -> None:
         """The head of this line cannot be helped for now."""
+        if line.costs is None:
+            line.costs = self.victims().costs(line.shape)
         line.blocked, line.limit = True, limit
-        self.blocked.append(line)
+        self.blocked[line] = None
+        del self._open[line]
 
     def unblock(self) -> None:
         """Something was gained that may help anyone: look at every line again."""
-        if self.blocked:
-            for line in self.blocked:
-                line.blocked = False
-            self.blocked.clear()
+        for line in list(self.blocked):
+            self._reopen(line)
 
-    def reopen(self, lines: list[Line]) -> None:
-        """Look again at these blocked lines."""
-        if lines:
-            for line in lines:
-                line.blocked = False
-            self.blocked = [line for line in self.blocked if line.blocked]
+    def look_again(self, now: float) -> None:
+        """Unblock lines that free devices, or a job that has come to be a victim, may help."""
+        victims, freed = self.victims(), self.freed
+        gained = victims.turn(now)
+        if not freed and gained is None:
+            return
+        self.freed = False
+        helped = []
+        victims.refresh()
+        for line in self.blocked:
+            limit = line.limit
+            # CPU-only jobs have no limit: only what is free helps them.
+            if freed or (gained is not None and gained < limit):
+                for entries in line.costs or ():
+                    if entries and entries[0][0] < limit:
+                        helped.append(line)
+                        break
+                else:
+                    if not line.costs:
+                        helped.append(line)
+        for line in helped:
+            self._reopen(line)
+
+    def victims(self) -> Victims:
+        """The running jobs, as victims of those that wait here."""
+        found = self._victims
+        if found is None:
+            found = self._victims = self._view.index(Victims, self._ranking)
+        return found
 
     def turn(self, now: float) -> float:
         """Bring ranks up to the present; when one changes by itself next, infinite if never."""
-        if self._ranking.version(self._view) != self._version:
+        if self._versioned and self._ranking.version(self._view) != self._version:
             self._build()
-        timers = self._timers
+        timers, live = self._timers, self.live
         while timers and timers[0][0] <= now:
-            _, job_id, key = heapq.heappop(timers)
-            if self.live.get(job_id) is key:
-                record = self._view.records[job_id]
-                self.dequeued(record)
-                self.enqueued(record)
-        while timers and self.live.get(timers[0][1]) is not timers[0][2]:
+            _, job_id, entry = heapq.heappop(timers)
+            if live.get(job_id) is entry:
+                self.dequeued(entry[1])
+                self.enqueued(entry[1])
+        while timers and live.get(timers[0][1]) is not timers[0][2]:
             heapq.heappop(timers)
         return timers[0][0] if timers else math.inf
 
@@ -284,5 +322,5 @@ class Waiting(Index):
         return sum(len(c.devices) for c in self.claims.values() if c.record.job.tenant == tenant)
 
 
-def _first(entry: tuple[_Key, JobRecord, Line]) -> _Key:
+def _key(entry: _Entry) -> _Key:
     return entry[0]
