@@ -104,6 +104,25 @@ def test_the_policy_of_the_guide_keeps_its_contract(tmp_path: Path) -> None:
     assert "2 passed" in done.stdout
 
 
+def test_the_sharing_policy_of_the_guide_keeps_its_contract(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "write-a-sharing-policy.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert len(blocks) == 2
+    for name, block in zip(("pairs.py", "test_pairs.py"), blocks, strict=True):
+        (tmp_path / name).write_text(block)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pairs.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
 def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     block = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python-api.md").read_text(), re.S)[0]

@@ -185,7 +185,10 @@ class View:
         return self.queue.head()
 
     def find(self, record: JobRecord) -> tuple[int, ...] | None:
-        """Whole free devices for a waiting job (see ``model.shape.find_whole``), or None."""
+        """Whole free devices for a waiting job (see ``model.shape.find_whole``), or None.
+
+        None also for a CPU-only job, which goes to a node: see ``find_node``.
+        """
         return find_whole(self.ledger, record.shape)
 
     def find_node(self, record: JobRecord) -> int:
@@ -205,6 +208,12 @@ class View:
         used = self.books.used.get(record.job.tenant, 0)
         facts = {"tenant": record.job.tenant, "limit_gpus": limit, "used_gpus": used}
         return Refusal(reason, facts)
+
+    def refusal(
+        self, record: JobRecord, devices: tuple[int, ...], share: Share = WHOLE, node: int = -1
+    ) -> Refusal | None:
+        """What the rules would say to starting a waiting job like this; None if they agree."""
+        return check_start(self.books, record, devices, share, node)
 
     def residents(self, device: int) -> tuple[int, ...]:
         """Ids of the jobs on a device, ascending."""
