@@ -426,3 +426,20 @@ def test_completion_offers_commands(cotenant: Run) -> None:
     env = {"_COTENANT_COMPLETE": "complete_bash", "COMP_WORDS": "cotenant sim", "COMP_CWORD": "1"}
     done = cotenant(env=env)
     assert done.stdout.split() == ["simulate"]
+
+
+def test_a_policy_whose_starts_are_all_refused_is_not_silent(inside: Run, jobs_csv: Path) -> None:
+    (jobs_csv.parent / "over.py").write_text(
+        "from cotenant import Params, Plan\n"
+        "from cotenant.model.placement import Share\n"
+        "from cotenant.model.plan import Start\n\n\n"
+        "class Over(Params):\n"
+        '    """Wants more memory than there is."""\n\n'
+        "    def decide(self, view):\n"
+        '        share = Share("spatial", 1 << 50, 500, 1000)\n'
+        "        return Plan(tuple(Start(r.id, tuple(range(r.job.gpus)), share) for r in view.queue))\n"
+    )
+    done = inside("simulate", str(jobs_csv), "-p", "over.py:Over", "--gpus", "2", "--gpu-type", "V100")
+    assert done.returncode == 0, done.stderr
+    # At 0 two starts are refused, at 50 three.
+    assert "over.py:Over: 3 of 3 jobs never started; 5 decisions refused: memory (5)." in done.stdout

@@ -117,3 +117,43 @@ def test_every_reason_to_wait_has_words_and_a_remedy():
             continue  # refusals of decisions, never of waiting
         assert meaning(reason) != reason.replace("-", " ") or " " in meaning(reason)
         assert remedy(reason), reason
+
+
+def written(path: Path, *events: ev.Event) -> Path:
+    opened = ev.Opened(0.0, 1, "0", 0, "p", {}, {}, Cluster.uniform(1), {}, {}, {})
+    path.write_bytes(b"".join(ev.encode_event(e) + b"\n" for e in (opened, *events)))
+    return path
+
+
+def test_refused_decisions_are_told_with_their_reason_and_numbers(tmp_path):
+    facts = {"needs_bytes": 4096, "free_bytes": 0}
+    log = written(
+        tmp_path / "events.jsonl",
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Refused(0.0, 0, "start", Reason.MEMORY, facts),
+        ev.Refused(60.0, 0, "start", Reason.MEMORY, facts),
+        ev.Refused(3600.0, 0, "start", Reason.MEMORY, facts),
+        ev.Closed(7200.0, 6, 1, 0, waiting=1),
+    )
+    told = explain(log, "a")
+    assert [step.what for step in told.steps] == ["submitted", "refused"]
+    refused = told.steps[1]
+    assert refused.t == 0.0
+    assert refused.text == (
+        "REFUSED memory: the policy's decision to start it breaks a rule: no device has that much memory left "
+        "(needs bytes 4096, free bytes 0). Refused 3 times, last at 01:00:00."
+    )
+    assert "its start was refused, memory" in told.verdict
+    assert told.unblock.startswith("a policy that decides within the rules; against memory: ")
+    assert "jobs ahead" not in told.unblock
+
+
+def test_a_job_with_nobody_ahead_is_not_told_to_wait_for_those_ahead(tmp_path):
+    log = written(
+        tmp_path / "events.jsonl",
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Submitted(1.0, Job(1, "b", 1.0)),
+        ev.Closed(10.0, 4, 2, 0, waiting=2),
+    )
+    assert explain(log, "a").unblock.startswith("a policy that starts it: nobody was ahead")
+    assert explain(log, "b").unblock.startswith("an earlier start of the jobs ahead")

@@ -14,6 +14,7 @@ import pytest
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
 from cotenant.model.jobs import Job
+from cotenant.model.plan import Reason
 from cotenant.report.html import build_report
 from cotenant.report.page import el, script_json
 
@@ -233,3 +234,17 @@ def test_the_detail_picture_never_shows_a_busy_device_as_idle(monkeypatch):
     )
     # The third stay begins at 10 s and is not shown, so nothing is shown beyond 10 s.
     assert devicecharts._first_stays(stays)["to_s"].to_list() == [5.0, 10.0]
+
+
+def test_refused_decisions_and_jobs_that_never_started_are_a_warning(tmp_path):
+    folder = tmp_path / "runs" / "p" / "seed-1"
+    folder.mkdir(parents=True)
+    events = [
+        ev.Opened(0.0, ev.SCHEMA, "0", 1, "p", {}, {}, Cluster.uniform(2), {}, {}, {}),
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Refused(0.0, 0, "start", Reason.MEMORY),
+        ev.Closed(5.0, 4, 1, 0, waiting=1),
+    ]
+    (folder / "events.jsonl").write_bytes(b"".join(ev.encode_event(e) + b"\n" for e in events))
+    page = build_report(tmp_path).read_text()
+    assert "p: 1 of 1 jobs never started; 1 decision refused: memory (1)." in page

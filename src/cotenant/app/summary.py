@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cotenant.model.quantities import format_duration
-from cotenant.report.headlines import nobody_waits
+from cotenant.report.headlines import nobody_waits, stuck
 from cotenant.runs.batch import Batch
 from cotenant.runs.single import Outcome
 
@@ -123,6 +123,10 @@ def closing_lines(batch: Batch) -> list[str]:
     idle = nobody_waits([o.summary for o in batch.outcomes if o.summary])
     if idle:
         lines.insert(0, idle)
+    for policy in reversed(manifest.policies):
+        told_of = stuck(policy, [o.summary for o in batch.of_policy(policy) if o.summary])
+        if told_of:
+            lines.insert(0, told_of)
     told = set((manifest.data_report or {}).get("assumptions", []))
     lines += [f"assumed: {sentence}" for sentence in manifest.assumptions if sentence not in told]
     return lines

@@ -12,13 +12,15 @@ from cotenant.engine.log import read_log
 from cotenant.errors import InputError
 from cotenant.model import events as ev
 from cotenant.model.jobs import Job
-from cotenant.model.plan import Reason, Why
+from cotenant.model.plan import Reason
 from cotenant.model.quantities import format_duration
+from cotenant.report.phrases import at, device_range, facts_in_words, plural, rule
 from cotenant.report.reasons import meaning, remedy
 from cotenant.report.stage import Stage
 from cotenant.report.tables import show
+from cotenant.report.waits import Cause, Refusal, Wait
 
-__all__ = ["Cause", "Explanation", "Neighbour", "Step", "Wait", "explain"]
+__all__ = ["Cause", "Explanation", "Neighbour", "Refusal", "Step", "Wait", "explain"]
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -27,26 +29,6 @@ class Step(msgspec.Struct, frozen=True):
     t: float
     what: str
     text: str
-
-
-class Cause(msgspec.Struct, frozen=True):
-    """A reason the scheduler gave, with its numbers and what the cluster looked like then."""
-
-    t: float
-    reason: str
-    facts: dict[str, Any]
-    free_gpus: int
-    largest_hole_gpus: int
-    ahead_jobs: int
-    ahead_gpus: int
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """One stay in the queue; ``end_s`` is None while it lasts."""
-
-    start_s: float
-    end_s: float | None
-    causes: tuple[Cause, ...]
 
 
 class Neighbour(msgspec.Struct, frozen=True):
@@ -84,7 +66,7 @@ class Explanation(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The whole story, one line for each thing that happened."""
         lines = [f"Job {self.id} {show(self.name)!r}: {self.verdict}", ""]
-        lines += [f"{_at(step.t):>12}  {step.text}" for step in self.steps]
+        lines += [f"{at(step.t):>12}  {step.text}" for step in self.steps]
         if self.neighbours:
             lines += ["", "Shared its devices with:"]
             lines += [f"{'':12}  {_neighbour(n)}" for n in self.neighbours]
@@ -132,39 +114,15 @@ def explain(log_path: Path, job: str | int) -> Explanation:
     return story.told(stage)
 
 
-def _at(t: float) -> str:
-    """Time since the start of the run, as [days-]hours:minutes:seconds."""
-    days, rest = divmod(int(t), 86400)
-    clock = f"{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
-    return f"{days}-{clock}" if days else clock
-
-
 def _neighbour(n: Neighbour) -> str:
-    until = "the end of the log" if n.end_s is None else _at(n.end_s)
+    until = "the end of the log" if n.end_s is None else at(n.end_s)
     if n.lowest_rate is None:
         speed = "speed not logged"
     elif n.lowest_rate > 0:
         speed = f"slowest {n.lowest_rate:.2f} of the reference speed ({1 / n.lowest_rate:.2f}x)"
     else:
         speed = "no progress at times"
-    return f"job {n.id} {show(n.name)!r} from {_at(n.start_s)} to {until}, {speed}"
-
-
-def _facts(facts: dict[str, Any]) -> str:
-    parts = []
-    for key, value in facts.items():
-        shown = f"{value:.4g}" if isinstance(value, float) else show(str(value))
-        parts.append(f"{key.replace('_', ' ')} {shown}")
-    return ", ".join(parts)
-
-
-def _rule(why: Why) -> str:
-    numbers = f" ({_facts(why.facts)})" if why.facts else ""
-    return f" Rule: {show(why.rule)}{numbers}." if why.rule else ""
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"job {n.id} {show(n.name)!r} from {at(n.start_s)} to {until}, {speed}"
 
 
 class _Story:
@@ -174,7 +132,8 @@ class _Story:
         self.job: Job | None = None
         self._is_it = is_it
         self._steps: list[Step] = []
-        self._waits: list[tuple[float, float | None, list[Cause]]] = []
+        self._waits: list[Wait] = []
+        self._refused: dict[int, Refusal] = {}
         self._beside: dict[int, list[Any]] = {}
         self._past: list[Neighbour] = []
         self._outcome = "waiting"
@@ -204,44 +163,55 @@ class _Story:
     def _step(self, t: float, what: str, text: str) -> None:
         self._steps.append(Step(t, what, text))
 
-    def _queue(self, t: float) -> None:
-        self._waits.append((t, None, []))
+    def _queue(self, t: float, ahead_jobs: int) -> None:
+        self._waits.append(Wait(t, ahead_jobs))
         self._outcome = "waiting"
 
     def _leave_queue(self, t: float) -> float:
-        if not self._waits or self._waits[-1][1] is not None:
+        if not self._waits or self._waits[-1].end_s is not None:
             return 0.0
-        start, _, causes = self._waits[-1]
-        self._waits[-1] = (start, t, causes)
-        return t - start
+        self._waits[-1].end_s = t
+        return t - self._waits[-1].start_s
 
     def _held(self, event: ev.Held, stage: Stage) -> None:
         jobs, gpus = stage.ahead(event.id)
         cause = Cause(event.t, str(event.reason), event.facts, *stage.free(), jobs, gpus)
         if self._waits:
-            self._waits[-1][2].append(cause)
-        numbers = f" ({_facts(event.facts)})" if event.facts else ""
+            self._waits[-1].causes.append(cause)
+        numbers = f" ({facts_in_words(event.facts)})" if event.facts else ""
         self._step(
             event.t,
             "waiting",
-            f"WAITING {cause.reason}: {meaning(cause.reason)}{numbers}. Asks for {_plural(stage.gpus(event.id), 'GPU')};"
+            f"WAITING {cause.reason}: {meaning(cause.reason)}{numbers}. Asks for {plural(stage.gpus(event.id), 'GPU')};"
             f" {cause.free_gpus} wholly free, {cause.largest_hole_gpus} on any one node;"
-            f" {_plural(jobs, 'job')} ahead, asking for {_plural(gpus, 'GPU')}.",
+            f" {plural(jobs, 'job')} ahead, asking for {plural(gpus, 'GPU')}.",
         )
+
+    def refused(self, event: ev.Refused, stage: Stage) -> None:
+        """The policy decided something about it that the rules forbid."""
+        last = self._refused.get(len(self._steps) - 1)
+        if last is not None and (last.decision, last.reason) == (event.decision, str(event.reason)):
+            last.count, last.last_t = last.count + 1, event.t
+            return
+        found = Refusal(event.t, event.decision, str(event.reason), event.facts, last_t=event.t)
+        self._refused[len(self._steps)] = found
+        self._step(event.t, "refused", "")  # its words are known once it is known how often
+        if self._waits and self._waits[-1].end_s is None:
+            self._waits[-1].refusals.append(found)
 
     def submitted(self, event: ev.Submitted, stage: Stage) -> None:
         """The job arrived."""
         jobs, gpus = stage.ahead(event.job.id)
-        self._queue(event.t)
-        ahead = f"{_plural(jobs, 'job')} ahead, asking for {_plural(gpus, 'GPU')}" if jobs else "nobody ahead"
-        self._step(event.t, "submitted", f"Submitted, asks for {_plural(event.job.gpus, 'GPU')}; {ahead}.")
+        self._queue(event.t, jobs)
+        ahead = f"{plural(jobs, 'job')} ahead, asking for {plural(gpus, 'GPU')}" if jobs else "nobody ahead"
+        self._step(event.t, "submitted", f"Submitted, asks for {plural(event.job.gpus, 'GPU')}; {ahead}.")
 
     def rejected(self, event: ev.Rejected, stage: Stage) -> None:
         """It will not run."""
         waited = self._leave_queue(event.t)
         never = event.reason in tuple(r.value for r in Reason if r.hopeless)
         self._outcome = "cancelled" if event.reason.startswith("cancel") else "rejected"
-        numbers = f" ({_facts(event.facts)})" if event.facts else ""
+        numbers = f" ({facts_in_words(event.facts)})" if event.facts else ""
         word = "REJECTED" if self._outcome == "rejected" else "CANCELLED"
         kind = " Waiting would not have helped." if never else ""
         self._verdict = f"{word} {event.reason}: {meaning(event.reason)}{numbers}.{kind}"
@@ -250,9 +220,8 @@ class _Story:
     def started(self, event: ev.Started, stage: Stage) -> None:
         """It got its devices."""
         waited = self._leave_queue(event.t)
-        silent = (
-            " behind others (no reason of its own in the log)" if waited and not self._waits[-1][2] else ""
-        )
+        told = not self._waits or self._waits[-1].causes or self._waits[-1].refusals
+        silent = " behind others (no reason of its own in the log)" if waited and not told else ""
         self._outcome = "running"
         verb = "Resumed" if event.resumed else f"Started (attempt {event.attempt})"
         share = (
@@ -260,9 +229,9 @@ class _Story:
             if event.share is None
             else f"{event.share.mode}, {event.share.compute_milli / 10:g} % guaranteed"
         )
-        why = _rule(event.why)
+        why = rule(event.why)
         nodes = stage.nodes(event.devices)
-        where = f"{'device' if len(event.devices) == 1 else 'devices'} {_range(event.devices)} on {_plural(nodes, 'node')}"
+        where = f"{'device' if len(event.devices) == 1 else 'devices'} {device_range(event.devices)} on {plural(nodes, 'node')}"
         self._step(
             event.t, "started", f"{verb} after {format_duration(waited)}{silent} on {where}, {share}.{why}"
         )
@@ -279,13 +248,13 @@ class _Story:
             if event.beneficiary >= 0
             else ""
         )
-        why = _rule(event.why)
+        why = rule(event.why)
         how = "saving its state" if event.suspend else "without saving its state"
         self._step(event.t, "stopping", f"Told to leave its devices{winner}, {how}.{why}")
 
     def suspended(self, event: ev.Suspended, stage: Stage) -> None:
         """It is in the queue again."""
-        self._queue(event.t)
+        self._queue(event.t, stage.ahead(event.id)[0])
         self._step(
             event.t,
             "suspended",
@@ -298,10 +267,10 @@ class _Story:
         kept = f"{format_duration(event.work_s)} of useful work{lost}"
         if event.final:
             self._outcome = event.outcome
-            self._verdict = f"{event.outcome} at {_at(event.t)} with {kept}."
+            self._verdict = f"{event.outcome} at {at(event.t)} with {kept}."
             self._step(event.t, event.outcome, f"Ended: {event.outcome}, {kept}.")
         else:
-            self._queue(event.t)
+            self._queue(event.t, stage.ahead(event.id)[0])
             self._step(
                 event.t, "again", f"Attempt {event.attempt} ended ({event.outcome}, {kept}); queued again."
             )
@@ -311,12 +280,12 @@ class _Story:
         self._step(
             event.t,
             "moved",
-            f"Moved to {_range(event.devices)}; holds the old devices until its state is there.",
+            f"Moved to {device_range(event.devices)}; holds the old devices until its state is there.",
         )
 
     def resized(self, event: ev.Resized, stage: Stage) -> None:
         """Its share or its devices changed."""
-        self._step(event.t, "resized", f"Now holds devices {_range(event.devices)}.")
+        self._step(event.t, "resized", f"Now holds devices {device_range(event.devices)}.")
 
     def _meet(self, t: float, stage: Stage) -> None:
         if self.job is None:
@@ -335,7 +304,9 @@ class _Story:
         if job is None:
             raise InputError("no such job in the log")
         still = [Neighbour(o, stage.name(o), s, None, r) for o, (s, r) in sorted(self._beside.items())]
-        waits = tuple(Wait(start, end, tuple(causes)) for start, end, causes in self._waits)
+        waits = tuple(self._waits)
+        for index, refusal in self._refused.items():
+            self._steps[index] = Step(refusal.t, "refused", refusal.text)
         return Explanation(
             job.id,
             job.name,
@@ -352,8 +323,10 @@ class _Story:
         if self._outcome == "running":
             return "still running when the log ends."
         waited = format_duration(stage.now - waits[-1].start_s) if waits else "n/a"
-        causes = waits[-1].causes if waits else ()
-        why = f" {causes[-1].reason}: {meaning(causes[-1].reason)}" if causes else ""
+        given: list[Cause | Refusal] = [*waits[-1].causes, *waits[-1].refusals] if waits else []
+        last = max(given, key=lambda g: g.t, default=None)
+        word = "its start was refused, " if isinstance(last, Refusal) else ""
+        why = f" {word}{last.reason}: {meaning(last.reason)}" if last is not None else ""
         return f"WAITING{why}; has waited {waited} when the log ends (not now, which is not never)."
 
     def _unblock(self, waits: tuple[Wait, ...]) -> str:
@@ -362,20 +335,19 @@ class _Story:
         )
         if longest is None or longest.end_s == longest.start_s:
             return ""
+        if longest.refusals and not longest.causes:
+            reason = longest.refusals[-1].reason
+            return f"a policy that decides within the rules; against {reason}: {remedy(reason) or meaning(reason)}"
+        if not longest.causes and not longest.ahead_jobs:
+            return "a policy that starts it: nobody was ahead of it, and the policy gave no reason to wait"
         if not longest.causes:
             return "an earlier start of the jobs ahead, or a policy that looks past the head of the queue"
         cause = longest.causes[-1]
         text = remedy(cause.reason)
         missing = self.job.gpus - cause.free_gpus if self.job is not None else 0
         if cause.reason == Reason.NO_CAPACITY and missing > 0:
-            text += f" ({_plural(missing, 'more free GPU')} needed at {_at(cause.t)})"
+            text += f" ({plural(missing, 'more free GPU')} needed at {at(cause.t)})"
         return text
-
-
-def _range(devices: tuple[int, ...]) -> str:
-    if len(devices) > 2 and devices[-1] - devices[0] == len(devices) - 1:
-        return f"{devices[0]}-{devices[-1]}"
-    return ", ".join(map(str, devices)) or "none"
 
 
 _TOUCHES = (ev.Started, ev.Ended, ev.Suspended, ev.Moved, ev.Released, ev.Resized)
@@ -389,4 +361,5 @@ _HANDLERS: dict[type, Callable[[_Story, Any, Stage], None]] = {
     ev.Ended: _Story.ended,
     ev.Moved: _Story.moved,
     ev.Resized: _Story.resized,
+    ev.Refused: _Story.refused,
 }

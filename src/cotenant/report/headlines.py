@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cotenant.model.quantities import format_duration
 from cotenant.report.compare import Estimate, Pairing
+from cotenant.report.phrases import plural
 from cotenant.report.rundir import Run
 
-__all__ = ["headline", "nobody_waits", "single"]
+__all__ = ["headline", "nobody_waits", "single", "stuck"]
 
 
 def _percent(share: float | None) -> str:
@@ -75,6 +77,28 @@ def nobody_waits(summaries: Sequence[Mapping[str, Any]]) -> str | None:
     return f"No job ever waits: of {gpus:,} devices {used:,.0f} do useful work on average." + (
         advice if smaller < gpus else ""
     )
+
+
+def stuck(policy: str, summaries: Sequence[Mapping[str, Any]]) -> str | None:
+    """A sentence where jobs never started or decisions were refused, all seeds together; else None.
+
+    >>> stuck("p", [{"jobs_submitted": 9, "jobs_never_started": 9, "refused_by_reason": {"memory": 8}}])
+    'p: 9 of 9 jobs never started; 8 decisions refused: memory (8).'
+    """
+    submitted = sum(s.get("jobs_submitted") or 0 for s in summaries)
+    never = sum(s.get("jobs_never_started") or 0 for s in summaries)
+    reasons: Counter[str] = Counter()
+    for summary in summaries:
+        reasons.update(summary.get("refused_by_reason") or {})
+    parts = []
+    if never:
+        parts.append(f"{never:,} of {submitted:,} jobs never started")
+    if reasons:
+        order = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+        listed = ", ".join(f"{reason} ({count:,})" for reason, count in order)
+        parts.append(f"{plural(reasons.total(), 'decision')} refused: {listed}")
+    together = f", {len(summaries)} seeds together" if len(summaries) > 1 else ""
+    return f"{policy}: {'; '.join(parts)}{together}." if parts else None
 
 
 def single(runs: Sequence[Run]) -> tuple[str, str]:

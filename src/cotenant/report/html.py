@@ -21,7 +21,8 @@ from cotenant.report.compare import (
     pair,
     summary_frame,
 )
-from cotenant.report.headlines import headline, nobody_waits, single
+from cotenant.report.headlines import headline, nobody_waits, single, stuck
+from cotenant.report.logstate import log_warnings
 from cotenant.report.names import METRICS, Metric
 from cotenant.report.page import Html, document, el, join, tabular
 from cotenant.report.provenance import provenance
@@ -53,13 +54,13 @@ def build_report(directory: Path) -> Path:
     write_csv(frame, directory / "summary.csv")
     write_parquet(frame, directory / "summary.parquet")
     path = directory / "report.html"
-    path.write_text(
-        _page(by_policy(runs), manifest, copies=len(all_runs) > len(runs)), encoding="utf-8", newline="\n"
-    )
+    doubts = log_warnings(directory, manifest)
+    page = _page(by_policy(runs), manifest, copies=len(all_runs) > len(runs), doubts=doubts)
+    path.write_text(page, encoding="utf-8", newline="\n")
     return path
 
 
-def _page(policies: Policies, manifest: dict[str, Any], *, copies: bool) -> str:
+def _page(policies: Policies, manifest: dict[str, Any], *, copies: bool, doubts: Sequence[str]) -> str:
     first, *others = policies
     pairings = [pair(policies[first], policies[name]) for name in others]
     charts = all_charts(policies)
@@ -68,7 +69,8 @@ def _page(policies: Policies, manifest: dict[str, Any], *, copies: bool) -> str:
     workload = manifest.get("workload")
     name = str(workload.get("name") or "") if isinstance(workload, dict) else ""
     title = f"Sharing report: {name}" if name else "Sharing report"
-    header = join([el("h1", title), el("p", _facts(policies), class_="facts"), *_warnings(policies, copies)])
+    told = [*(el("p", line, class_="warn") for line in doubts), *_warnings(policies, copies)]
+    header = join([el("h1", title), el("p", _facts(policies), class_="facts"), *told])
     main = join(
         [
             el("h2", "In short"),
@@ -125,6 +127,10 @@ def _warnings(policies: Policies, copies: bool) -> list[Html]:
         out.append(
             el("p", f"Incomplete logs, numbers as of their last event: {', '.join(torn)}.", class_="warn")
         )
+    for policy, own in policies.items():
+        told_of = stuck(policy, [run.metrics.summary for run in own])
+        if told_of:
+            out.append(el("p", told_of, class_="warn"))
     idle = nobody_waits([r.metrics.summary for r in runs])
     if idle:
         out.append(el("p", idle, class_="note"))

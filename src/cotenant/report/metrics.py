@@ -166,7 +166,8 @@ def _counts(jobs: JobRows) -> dict[str, Any]:
     found = np.bincount(jobs.column("outcome"), minlength=len(Outcomes.NAMES)).tolist()
     names = {"done": "finished", **{n: n for n in Outcomes.NAMES if n != "done"}}
     counts = {f"jobs_{label}": found[Outcomes.NAMES.index(name)] for name, label in names.items()}
-    return {"jobs_submitted": jobs.height, **counts}
+    never = np.isnan(jobs.column("first_start_s")) & (jobs.column("outcome") == Outcomes.WAITING)
+    return {"jobs_submitted": jobs.height, **counts, "jobs_never_started": int(never.sum())}
 
 
 def _times(jobs: JobRows, start_s: float, end_s: float) -> dict[str, Any]:
