@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["clean", "error", "note", "plain_json", "print_json", "print_table", "say", "stderr", "stdout"]
+__all__ = ["clean", "error", "note", "plain_json", "print_json", "print_table", "say", "stderr", "stdout", "warn"]
 
 _WIDE = 240
 
@@ -52,6 +52,11 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Print a remark on standard error."""
     sys.stderr.write(clean(text) + "\n")
+
+
+def warn(text: str) -> None:
+    """Print on standard error what makes a result doubtful."""
+    sys.stderr.write(f"warning: {clean(text)}\n")
 
 
 def error(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.app.console import note, print_json, print_table, say
+from cotenant.app.console import note, print_json, print_table, say, warn
 from cotenant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def compare(
     from cotenant.report.headlines import headline, single
 
     policies = _policies(folders)
+    for line in _doubts(folders):
+        warn(line)
     values = {name: estimates(runs) for name, runs in policies.items()}
     first, *others = policies
     pairings = [pair(policies[first], policies[name]) for name in others]
@@ -86,6 +88,14 @@ def _policies(folders: Sequence[Path]) -> dict[str, list[Run]]:
             name = run.policy if len(folders) == 1 else f"{folder}/{run.policy}"
             found.append(Run(run.path, name, run.seed, run.metrics))
     return by_policy(found)
+
+
+def _doubts(folders: Sequence[Path]) -> list[str]:
+    from cotenant.report.logstate import log_warnings
+    from cotenant.report.rundir import load_manifest
+
+    found = [(folder, log_warnings(folder, load_manifest(folder))) for folder in folders]
+    return [line if len(folders) == 1 else f"{folder}: {line}" for folder, own in found for line in own]
 
 
 def _rows(values: dict[str, dict[str, Estimate]], everything: bool) -> list[tuple[str, ...]]:
@@ -129,6 +139,8 @@ def report(
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; give one written by cotenant simulate -o")
     page = build_report(folder)
+    for line in _doubts([folder]):
+        warn(line)
     if as_json:
         print_json({"report": str(page), "size_bytes": page.stat().st_size})
     else:

@@ -81,14 +81,15 @@ def _log(path: Path, _: Path | None) -> dict[str, Any]:
 
 
 def _manifest(path: Path, _: Path | None) -> dict[str, Any]:
-    from cotenant.runs.folders import sha256_of
+    from cotenant.report.logstate import log_state
     from cotenant.runs.manifest import read_manifest
 
     manifest, folder = read_manifest(path)
     for run in manifest.runs:
         log = folder / run.folder / "events.jsonl"
-        if run.log_sha256 and (not log.is_file() or sha256_of(log) != run.log_sha256):
-            raise ConfigError(f"{log}: is not the log that the manifest names (missing or changed)")
+        state = log_state(log.parent, run.log_sha256) if run.log_sha256 else "as recorded"
+        if state != "as recorded":
+            raise ConfigError(f"{log}: is not the log that the manifest names: it is {state}")
     done = sum(run.status == "complete" for run in manifest.runs)
     return {"summary": f"{done} of {len(manifest.runs)} runs complete, logs as recorded"}
 

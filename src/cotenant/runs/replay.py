@@ -1,4 +1,4 @@
-"""Run again what a manifest says, and compare the logs byte for byte."""
+"""Run again what a manifest says, and compare the logs byte for byte: manifest, disk and new run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from cotenant.errors import ConfigError, LogError, ReplayMismatchError
+from cotenant.report.logstate import LogState, log_state
 from cotenant.runs.config import RunConfig
 from cotenant.runs.folders import sha256_of
 from cotenant.runs.manifest import InputFile, Manifest, RunEntry, read_manifest
@@ -22,12 +23,24 @@ _SHOWN_BYTES = 200
 
 
 class Replayed(msgspec.Struct, kw_only=True):
-    """What came of one run: identical, or where it first differs."""
+    """What came of one run: identical, or where it first differs.
+
+    Parameters
+    ----------
+    identical : bool
+        The new log, the log on disk and the hash in the manifest are one and the same.
+    log : {"as recorded", "changed", "missing"}
+        The log on disk against the manifest.
+    gives_recorded_hash : bool
+        Whether the new run gave the log that the manifest names.
+    """
 
     policy: str
     seed: int
     identical: bool
     difference: str = ""
+    log: LogState = "as recorded"
+    gives_recorded_hash: bool = False
 
 
 def replay(path: Path, *, workers: int = 1, watcher: Watcher | None = None) -> list[Replayed]:
@@ -63,17 +76,29 @@ def replay(path: Path, *, workers: int = 1, watcher: Watcher | None = None) -> l
 
 
 def _compare(entry: RunEntry, outcome: Outcome, folder: Path, fresh: Path) -> Replayed:
-    found = Replayed(policy=entry.policy, seed=entry.seed, identical=outcome.log_sha256 == entry.log_sha256)
+    same = outcome.log_sha256 == entry.log_sha256
+    state = log_state(folder / entry.folder, entry.log_sha256)
+    found = Replayed(
+        policy=entry.policy,
+        seed=entry.seed,
+        identical=same and state == "as recorded" and outcome.status == "complete",
+        log=state,
+        gives_recorded_hash=same,
+    )
     if outcome.status != "complete":
-        found.identical, found.difference = False, outcome.error or outcome.status
+        found.difference = outcome.error or outcome.status
     elif not found.identical:
-        old = folder / entry.folder / EVENTS
-        found.difference = (
-            first_difference(old, fresh / entry.folder / EVENTS)
-            if old.is_file()
-            else f"another log (sha256 {outcome.log_sha256}); the old one is not there to compare with"
-        )
+        found.difference = _difference(found, folder / entry.folder / EVENTS, fresh / entry.folder / EVENTS)
     return found
+
+
+def _difference(found: Replayed, old: Path, new: Path) -> str:
+    where = f"\n{first_difference(old, new)}" if old.is_file() else ""
+    if found.log == "as recorded":
+        return where.lstrip("\n") or "another log than the (packed) one in the folder"
+    word = "missing" if found.log == "missing" else "not the one that the manifest names"
+    again = "yes" if found.gives_recorded_hash else "no"
+    return f"the log on disk is {word}; a new run gives the manifest's hash: {again}{where}"
 
 
 def first_difference(old: Path, new: Path) -> str:
