@@ -23,7 +23,6 @@ from cotenant.report.compare import (
 )
 from cotenant.report.headlines import headline, nobody_waits, single, stuck
 from cotenant.report.logstate import log_warnings
-from cotenant.report.logstate import log_warnings
 from cotenant.report.names import METRICS, Metric
 from cotenant.report.page import Html, document, el, join, tabular
 from cotenant.report.provenance import provenance
