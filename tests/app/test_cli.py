@@ -280,6 +280,42 @@ def test_a_run_file_says_all_that_the_options_say(inside: Run, jobs_csv: Path) -
     assert "leave out the trace" in both.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--gpus", "4"),
+        ("--gpus-per-node", "8"),  # its default, but typed
+        ("--gpu-type", "A100"),
+        ("--seeds", "3"),
+        ("--seed", "1"),
+        ("--set", "max_sharers=1"),
+        ("--runtime", "perfect"),
+        ("--forecast", "perfect"),
+        ("--truth", "modelled"),
+        ("--profiles", "p"),
+        ("--format", "native"),
+        ("--option", "a=b"),
+        ("--cluster", "c.toml"),
+        ("--incidents", "i.toml"),
+        ("--cpu-jobs", "drop"),
+        ("--policy", "las"),
+        ("--strict",),
+    ],
+)
+def test_nothing_typed_beside_a_run_file_is_ignored(
+    inside: Run, jobs_csv: Path, words: tuple[str, ...]
+) -> None:
+    (jobs_csv.parent / "run.toml").write_text('trace = "jobs.csv"\npolicies = ["fifo"]\ngpus = 2\n')
+    done = inside("simulate", "--run", "run.toml", *words)
+    assert done.returncode == 1
+    assert done.stderr == f"error: --run FILE says it all; leave out {words[0]}, or write it into the file\n"
+    assert not (jobs_csv.parent / "out").exists()
+    fine = inside(
+        "simulate", "--run", "run.toml", "-o", "o", "--workers", "1", "--json", "--quiet", "--force"
+    )
+    assert fine.returncode == 0, fine.stderr
+
+
 def test_results_are_compared_reported_and_explained(inside: Run, jobs_csv: Path, mine_py: Path) -> None:
     done = inside("simulate", "jobs.csv", "-p", "fifo,mine.py:Mine:factor=2", "--gpus", "2", "--seeds", "2")
     assert done.returncode == 0, done.stderr

@@ -37,6 +37,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def simulate(
+    context: typer.Context,
     trace: Annotated[
         str | None, typer.Argument(help="Workload: a trace in any known format, or a native file.")
     ] = None,
@@ -99,8 +100,7 @@ def simulate(
     from cotenant.runs.runfile import read_run_file
 
     if run_file is not None:
-        if trace is not None or policy:
-            raise ConfigError("--run FILE says it all; leave out the trace, --policy and the other options")
+        _alone(context)
         config = read_run_file(run_file)
     else:
         config = RunConfig(
@@ -126,6 +126,23 @@ def simulate(
     batch = _run(config, output, workers=workers, force=force, quiet=quiet)
     _show(batch, as_json=as_json, quiet=quiet)
     _leave(batch)
+
+
+_BESIDE_RUN = {"run_file", "workers", "output", "force", "as_json", "quiet"}
+"""Options that do not say what is simulated, so a run file does not hold them."""
+
+
+def _alone(context: typer.Context) -> None:
+    """Refuse everything that was typed beside ``--run`` and would be ignored."""
+    given = [
+        max(parameter.opts, key=len) if parameter.param_type_name == "option" else "the trace"
+        for parameter in context.command.params
+        if parameter.name not in _BESIDE_RUN
+        and (source := context.get_parameter_source(parameter.name or "")) is not None
+        and source.name not in {"DEFAULT", "DEFAULT_MAP"}
+    ]
+    if given:
+        raise ConfigError(f"--run FILE says it all; leave out {', '.join(given)}, or write it into the file")
 
 
 def _needed(value: str | None, what: str) -> str:
