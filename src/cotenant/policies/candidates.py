@@ -59,6 +59,7 @@ class _Class:
         "ranks",
         "short",
         "types",
+        "used",
     )
 
     def __init__(self, job: Job, circle: Circle, types: tuple[int, ...], *, short: bool, bit: int) -> None:
@@ -72,6 +73,7 @@ class _Class:
         self.queue = PendingQueue()
         self.judged = 0
         self.levels = [0] * LEVELS
+        self.used = 0
         self.ranks: dict[int, Rank] = {}
 
 
@@ -301,6 +303,7 @@ class Candidates(Index):
         if verdict is not None:
             level, rank = verdict
             found.levels[level] |= 1 << slot
+            found.used |= 1 << level
             found.ranks[slot] = rank
             self._accepts[slot] = self._accepts.get(slot, 0) | found.bit
 
@@ -325,18 +328,19 @@ class Candidates(Index):
             bit = unjudged & -unjudged
             unjudged ^= bit
             self._judge(found, bit.bit_length() - 1)
-        for level in found.levels:
-            mask = level & live
+        levels, used, ranks = found.levels, found.used, found.ranks
+        while used:
+            best = used & -used
+            used ^= best
+            mask = levels[best.bit_length() - 1] & live
             if not mask:
                 continue
-            options = []
+            slots = []
             while mask:
                 bit = mask & -mask
                 mask ^= bit
-                slot = bit.bit_length() - 1
-                options.append((found.ranks[slot], slot))
-            options.sort()
-            for rank, slot in options:
+                slots.append(bit.bit_length() - 1)
+            for rank, slot in sorted([(ranks[s], s) for s in slots]):
                 devices = self._place_in(found, slot, record)
                 if devices is not None:
                     return devices, round(-rank[0], 4)

@@ -7,8 +7,9 @@ from cotenant.policies.groups import SlotKey
 
 __all__ = ["LEVELS", "Rank", "Verdicts"]
 
-LEVELS = 16
-"""Gains are sorted into this many levels, so that a search can skip to the best one occupied."""
+LEVELS = 64
+"""Gains are sorted into this many levels, so that a search can skip to the best one occupied:
+enough that few slots share one."""
 
 Rank = tuple[float, SlotKey]
 """Gain, negated, and the slot: sorts the best first, ties by what the slot is."""
