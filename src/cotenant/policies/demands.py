@@ -11,12 +11,16 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from cotenant.model.jobs import Job
 from cotenant.model.placement import DEVICE_MILLI, Mode, Placement, Share
 from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
+
+if TYPE_CHECKING:
+    from cotenant.policies.rooms import Rooms
 
 __all__ = ["Alike", "Demands", "Domain", "Family", "domain_of"]
 
@@ -60,9 +64,11 @@ class Alike:
     def head(self) -> JobRecord:
         """The first of them; only while ``count`` is positive."""
         heap = self.heap
-        while heap[0][2].status or heap[0][0] != heap[0][2].key:
+        key, _, record = heap[0]
+        while record.status or key != record.key:
             heapq.heappop(heap)
-        return heap[0][2]
+            key, _, record = heap[0]
+        return record
 
     def push(self, record: JobRecord, serial: int) -> None:
         """A job joins; the serial orders entries of one job."""
@@ -95,15 +101,33 @@ class Family:
         Compute to guarantee on each device: the fraction declared, else 0.
     host : bool
         Whether its jobs need host CPU or memory.
+    rooms : Rooms or None
+    known : Shape or None
+        What a policy has looked up for its jobs; dropped with all other indexes.
     """
 
-    __slots__ = ("_classes", "_coarse", "_needs", "_shares", "domain", "host", "milli", "shape")
+    __slots__ = (
+        "_all",
+        "_classes",
+        "_coarse",
+        "_needs",
+        "_shares",
+        "domain",
+        "host",
+        "known",
+        "milli",
+        "rooms",
+        "shape",
+    )
 
     def __init__(self, shape: Shape, domain: Domain) -> None:
         self.shape = shape
         self.domain = domain
         self.milli = shape.compute_milli if 0 < shape.compute_milli < DEVICE_MILLI else 0
         self.host = bool(shape.cpu_milli or shape.host_bytes)
+        self.rooms: Rooms | None = None
+        self.known: Shape | None = None
+        self._all = Alike()
         self._needs: list[int] = []
         self._classes: dict[int, Alike] = {}
         self._coarse: dict[int, Alike] = {}
@@ -125,10 +149,12 @@ class Family:
         if coarse is None:
             coarse = self._coarse[need >> _GIB_BITS] = Alike()
         coarse.push(record, serial)
+        self._all.push(record, serial)
 
     def left(self, record: JobRecord) -> None:
         """A job waits no more; its status may not have changed yet."""
         need = record.shape.memory_bytes
+        self._all.left()
         if not self._coarse[need >> _GIB_BITS].left():
             del self._coarse[need >> _GIB_BITS]
         if not self._classes[need].left():
@@ -137,7 +163,7 @@ class Family:
 
     def head(self) -> JobRecord:
         """Its first job in queue order; only while it is true."""
-        return min((c.head() for c in self._coarse.values()), key=lambda r: r.key)
+        return self._all.head()
 
     def smallest(self) -> JobRecord:
         """The first of its jobs that need least memory; only while it is true."""
@@ -152,13 +178,22 @@ class Family:
         needs = self._needs
         if not needs or needs[0] > room_bytes:
             return None
-        if needs[-1] <= room_bytes:
-            return self.head()
+        best = self._all.head()
+        if best.shape.memory_bytes <= room_bytes:
+            return best
         last = int(room_bytes) >> _GIB_BITS
-        heads = [c.head() for gib, c in self._coarse.items() if gib < last]
+        small = [alike for gib, alike in self._coarse.items() if gib < last]
         for need in needs[bisect_left(needs, last << _GIB_BITS) : bisect_right(needs, room_bytes)]:
-            heads.append(self._classes[need].head())
-        return min(heads, key=lambda r: r.key)
+            small.append(self._classes[need])
+        best = small[0].head()
+        for alike in small:
+            entry = alike.heap[0]
+            record = entry[2]
+            if record.status or entry[0] is not record.key:
+                record = alike.head()
+            if record.key < best.key:
+                best = record
+        return best
 
     def heads(self, room_bytes: float) -> Iterator[JobRecord]:
         """The first job of each class that needs no more memory than this, in queue order."""
@@ -203,6 +238,7 @@ class Demands(Index):
         self._living: dict[Family, None] = {}
         self._families: dict[tuple[object, ...], Family] = {}
         self._of: dict[tuple[int, Domain, str], Family] = {}
+        self._waits_in: dict[int, Family] = {}
         self._serial = 0
         self.open.clear()
         self.untold.clear()
@@ -227,7 +263,7 @@ class Demands(Index):
         """A job joined."""
         if record.shape.never:
             return
-        family = self.family(record)
+        family = self._waits_in[record.id] = self.family(record)
         self._serial += 1
         family.push(record, self._serial)
         self.open[family] = self._living[family] = None
@@ -236,7 +272,7 @@ class Demands(Index):
         """A job left."""
         if record.shape.never:
             return
-        family = self.family(record)
+        family = self._waits_in.pop(record.id)
         family.left(record)
         if family:
             self.open[family] = None

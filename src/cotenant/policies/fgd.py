@@ -19,8 +19,9 @@ from cotenant.model.view import View
 from cotenant.policies.classwise import Offer
 from cotenant.policies.demands import Family
 from cotenant.policies.fragments import Slopes, Task
-from cotenant.policies.rooms import Order, hosts_fit
-from cotenant.policies.sharing import Known, Sharer
+from cotenant.policies.pools import Order
+from cotenant.policies.rooms import hosts_fit
+from cotenant.policies.sharing import Sharer
 
 __all__ = ["Fgd"]
 
@@ -116,7 +117,7 @@ class Fgd(Sharer):
         if not shape.gpus or not shape.single:
             return super().offer(view, family, record)
         if family.domain and shape.gpus > 1:
-            joined = self._join(view, family, view.index(Known).of(shape), record)
+            joined = self._join(view, family, self._known(view, family), record)
             if joined is not None:
                 return Offer(joined[1], family.share(self._mode, shape.memory_bytes), self._why)
         slopes = view.index(Slopes)

@@ -6,11 +6,11 @@ Cards: ``docs/policies/best-fit.md``, ``docs/policies/first-fit.md``.
 from __future__ import annotations
 
 import difflib
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cotenant.errors import ConfigError
 from cotenant.model.plan import Why
-from cotenant.policies.rooms import Order
+from cotenant.policies.pools import Order
 from cotenant.policies.sharing import Sharer
 
 __all__ = ["BestFit", "FirstFit"]
@@ -33,6 +33,8 @@ class BestFit(Sharer):
         For any other word.
     """
 
+    idle_without_queue: ClassVar[bool] = True
+
     def __init__(self, *, order: Literal["pack", "spread"] = "pack") -> None:
         if order not in _ORDERS:
             near = difflib.get_close_matches(str(order), _ORDERS, n=1)
@@ -48,6 +50,7 @@ class BestFit(Sharer):
 class FirstFit(Sharer):
     """Put each job on the lowest-numbered device or devices where it fits."""
 
+    idle_without_queue: ClassVar[bool] = True
     _why = Why("first-that-fits")
 
     def _order(self) -> Order:

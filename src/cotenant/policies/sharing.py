@@ -7,7 +7,6 @@ The base of best fit, first fit and time slicing. Which room is taken is the ``o
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 from cotenant.model.ledger import low_bits
@@ -18,7 +17,8 @@ from cotenant.model.shape import Shape, find_whole
 from cotenant.model.view import Index, View
 from cotenant.policies.classwise import Classwise, Offer
 from cotenant.policies.demands import Family
-from cotenant.policies.rooms import Order, Pool, Rank, Rooms, hosts_fit
+from cotenant.policies.pools import Order, Rank
+from cotenant.policies.rooms import Rooms, hosts_fit
 
 __all__ = ["Known", "Sharer"]
 
@@ -67,8 +67,20 @@ class Sharer(Classwise):
     def _sharers(self, view: View) -> int:
         return view.settings.max_sharers
 
-    def _rooms(self, view: View) -> Rooms:
-        return view.index(Rooms, self._order(), self._mode, self._sharers(view), self._mixed)
+    def _rooms(self, view: View, family: Family) -> Rooms:
+        rooms = family.rooms
+        if rooms is None:
+            rooms = view.index(Rooms, self._order(), self._mode, self._sharers(view), self._mixed)
+            family.rooms = rooms
+        return rooms
+
+    @staticmethod
+    def _known(view: View, family: Family) -> Shape:
+        """The family's shape on types of known memory: apart from memory it is that of all its jobs."""
+        known = family.known
+        if known is None:
+            known = family.known = view.index(Known).of(family.shape)
+        return known
 
     def _milli(self, family: Family) -> int:
         """Compute that a job must find free: what it is guaranteed, nothing when taking turns."""
@@ -102,18 +114,20 @@ class Sharer(Classwise):
     def _largest(self, view: View, family: Family) -> float:
         """Most memory that a job of this family could get somewhere; -1 if it fits nowhere."""
         ledger, shape, kinds = view.ledger, family.shape, view.layout.types
-        rooms, best = self._rooms(view), -1
-        gpus, domain, milli = shape.gpus, family.domain, self._milli(family)
+        rooms, best = family.rooms or self._rooms(view, family), -1
+        gpus, milli = shape.gpus, self._milli(family)
         for kind in shape.types:
-            free = ledger.free_count[kind] > 0 if gpus == 1 else self._has_free(view, shape, kind)
             capacity = kinds[kind].memory_bytes
-            if free:
+            if ledger.free_count[kind] > 0 if gpus == 1 else self._has_free(view, shape, kind):
                 if not capacity:
                     return float("inf")
-                best = max(best, capacity)
+                if capacity > best:
+                    best = capacity
             if capacity > best:
-                for pool in _pools(rooms, domain, kind, shape):
-                    best = max(best, pool.largest(milli))
+                for pool in rooms.pools(family.domain, kind, gpus, shape.spans):
+                    most = pool.largest(milli)
+                    if most > best:
+                        best = most
         return best
 
     @staticmethod
@@ -145,7 +159,7 @@ class Sharer(Classwise):
 
     def _shared(self, view: View, family: Family, record: JobRecord) -> tuple[int, ...] | None:
         """Devices on which a job may hold a share; None if there are none."""
-        known = view.index(Known).of(record.shape)
+        known = self._known(view, family)
         if not known.types:
             return None
         if self._prefers_free():
@@ -167,15 +181,20 @@ class Sharer(Classwise):
         self, view: View, family: Family, known: Shape, record: JobRecord
     ) -> tuple[Rank, tuple[int, ...]] | None:
         """The best devices that others use already."""
-        rooms, need, milli = self._rooms(view), record.shape.memory_bytes, self._milli(family)
+        rooms, need, milli = self._rooms(view, family), record.shape.memory_bytes, self._milli(family)
         best = None
         for kind in known.types:
-            for pool in _pools(rooms, family.domain, kind, known):
-                for rank, slot in pool.each(need, milli) if family.host else _one(pool, need, milli):
+            for pool in rooms.pools(family.domain, kind, known.gpus, known.spans):
+                if not family.host:
+                    found = pool.best(need, milli)
+                    if found is not None and (best is None or found[0] < best[0]):
+                        best = (found[0], rooms.devices(found[1], known.gpus))
+                    continue
+                for rank, slot in pool.each(need, milli):
                     if best is not None and rank >= best[0]:
                         break
                     devices = rooms.devices(slot, known.gpus)
-                    if not family.host or hosts_fit(view, record.job, devices):
+                    if hosts_fit(view, record.job, devices):
                         best = (rank, devices)
                         break
         return best
@@ -207,8 +226,8 @@ class Sharer(Classwise):
         shape = record.shape
         if not family.domain or not shape.types:
             return view.why_not(record)
-        rooms = self._rooms(view)
-        pools = [p for k in shape.types for p in _pools(rooms, family.domain, k, shape)]
+        rooms, domain = self._rooms(view, family), family.domain
+        pools = [p for k in shape.types for p in rooms.pools(domain, k, shape.gpus, shape.spans)]
         room = max((p.largest(0) for p in pools), default=-1)
         if room < shape.memory_bytes:
             if self._mode == "time-sliced" or shape.gpus > 1:
@@ -218,21 +237,6 @@ class Sharer(Classwise):
             most = max(p.compute() for p in pools)
             return Reason.COMPUTE, {"needs_milli": family.milli, "most_free_milli": most}
         return Reason.HOST, {"needs_cpu_milli": shape.cpu_milli, "needs_host_bytes": shape.host_bytes}
-
-
-def _one(pool: Pool, need: int, milli: int) -> tuple[tuple[Rank, int], ...]:
-    found = pool.best(need, milli)
-    return () if found is None else (found,)
-
-
-def _pools(rooms: Rooms, domain: tuple[str, ...], kind: int, shape: Shape) -> Iterator[Pool]:
-    pool = rooms.pool(domain, kind, shape.gpus)
-    if pool is not None:
-        yield pool
-    if shape.spans and shape.gpus > 1:
-        pool = rooms.pool(domain, kind, shape.gpus, True)
-        if pool is not None:
-            yield pool
 
 
 def _lowest_free(view: View, shape: Shape) -> tuple[int, ...] | None:

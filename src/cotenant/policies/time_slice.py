@@ -10,7 +10,7 @@ from cotenant.errors import ConfigError
 from cotenant.model.placement import Mode
 from cotenant.model.plan import Why
 from cotenant.model.view import View
-from cotenant.policies.rooms import Order
+from cotenant.policies.pools import Order
 from cotenant.policies.sharing import Sharer
 
 __all__ = ["TimeSlice"]
