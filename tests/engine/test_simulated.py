@@ -125,6 +125,20 @@ def test_migration_holds_both_places_until_saved() -> None:
     assert run.end_s("a") == pytest.approx(112.0)
 
 
+def test_a_second_move_is_not_ended_by_the_first() -> None:
+    # Moved at 0 (saved by 10), killed at 1, started again at 2, moved at 3 (saved by 13).
+    settings = Settings(state_bytes_per_s=float(GIB), restore_s=0.0)
+    plans: dict[float, list[object]] = {
+        0.0: [Start(0, (0,)), Move(0, (1,))],
+        1.0: [Stop(0, suspend=False)],
+        2.0: [Start(0, (0,))],
+        3.0: [Move(0, (1,))],
+    }
+    h = scripted("2x1", plans, settings=settings)
+    h.submit("a", runs_s=50.0, state_bytes=10 * GIB)
+    assert [(e.t, e.devices) for e in h.run().of("a", ev.Released)] == [(13.0, (0,))]
+
+
 def test_an_elastic_job_runs_in_proportion_to_its_devices() -> None:
     # 100 s of work on 2 devices; on 1 from the start: speed 0.5. Grown to 2 at 40 (20 done),
     # 10 s of restart, then 80 s: ends at 130.

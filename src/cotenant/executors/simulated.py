@@ -73,6 +73,7 @@ class SimulatedExecutor:
         self._runs: dict[int, Attempt] = {}
         self._physics = Physics(self.layout, truth, self.settings, self._runs)
         self._leaving: dict[int, Placement] = {}
+        self._left_at: dict[int, int] = {}  # epoch of the entry that ends each leaving
         self._heap: list[_Entry] = []
         self._epoch = 0
         self._out: list[ev.Event] = []
@@ -136,7 +137,7 @@ class SimulatedExecutor:
             return entry[1] in self._patient
         run = self._runs.get(entry[1])
         if entry[2] == _LEFT_OLD:
-            return run is not None and entry[1] in self._leaving
+            return entry[1] in self._leaving and self._left_at.get(entry[1]) == entry[3]
         return run is not None and run.epoch == entry[3]
 
     def drain(self) -> list[ev.Event]:
@@ -233,8 +234,7 @@ class SimulatedExecutor:
         self._settle(run)
         self._leave(run)
         self._behaviours.pop(job_id, None)
-        done = run.total_s - run.left_s
-        self._out.append(ev.Ended(self._now, job_id, run.attempt, "cancelled", done))
+        self._out.append(ev.Ended(self._now, job_id, run.attempt, "cancelled", run.total_s - run.left_s))
 
     def forget(self, job_id: int) -> None:
         """A waiting job will never start."""
@@ -255,7 +255,8 @@ class SimulatedExecutor:
             self._physics.join(job_id, place)
         save = self._physics.save_s(run.job)
         if save > 0:
-            self._push(self._now + save, job_id, _LEFT_OLD, 0)
+            self._epoch = self._left_at[job_id] = self._epoch + 1
+            self._push(self._now + save, job_id, _LEFT_OLD, self._epoch)
         else:
             self._release_old(job_id)
         self._pause(run, save + self._physics.restore_s(run.job), _READY)
