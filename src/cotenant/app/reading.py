@@ -48,11 +48,13 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare policies: means over seeds with intervals, and job by job."""
-    from cotenant.report.compare import estimates, pair
+    from cotenant.report.compare import by_policy, estimates, pair
     from cotenant.report.headlines import headline, single
+    from cotenant.report.unfinished import outcomes, usable
 
-    policies = _policies(folders)
-    for line in _doubts(folders):
+    found = _runs(folders)
+    policies = by_policy(usable(found))
+    for line in [*_doubts(folders), *_torn(found)]:
         warn(line)
     values = {name: estimates(runs) for name, runs in policies.items()}
     first, *others = policies
@@ -65,6 +67,9 @@ def compare(
     for lead, detail in said or [single(policies[first])]:
         say(f"{lead} {detail}".rstrip())
     for name, runs in policies.items():
+        unfinished = outcomes(name, [run.metrics.summary for run in runs])
+        if unfinished:
+            say(unfinished)
         if _all_equal(runs):
             say(f"{name}: all {len(runs)} seeds gave the same result, so n = 1 in effect")
 
@@ -75,8 +80,7 @@ def _all_equal(runs: Sequence[Run]) -> bool:
     return len(found) > 1 and all(one == found[0] for one in found)
 
 
-def _policies(folders: Sequence[Path]) -> dict[str, list[Run]]:
-    from cotenant.report.compare import by_policy
+def _runs(folders: Sequence[Path]) -> list[Run]:
     from cotenant.report.rundir import Run, load_runs
 
     found: list[Run] = []
@@ -87,7 +91,18 @@ def _policies(folders: Sequence[Path]) -> dict[str, list[Run]]:
             # Two folders may hold the same policy: then each is named with its folder.
             name = run.policy if len(folders) == 1 else f"{folder}/{run.policy}"
             found.append(Run(run.path, name, run.seed, run.metrics))
-    return by_policy(found)
+    return found
+
+
+def _torn(runs: Sequence[Run]) -> list[str]:
+    from cotenant.report.compare import by_policy
+    from cotenant.report.unfinished import cut_short
+
+    told = [
+        cut_short(name, [(run.seed, run.complete, run.metrics.summary) for run in own])
+        for name, own in by_policy(runs).items()
+    ]
+    return [line for line in told if line]
 
 
 def _doubts(folders: Sequence[Path]) -> list[str]:

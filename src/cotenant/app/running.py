@@ -57,7 +57,9 @@ def simulate(
     ] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", help="Number of devices, in equal nodes.")] = None,
     gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", help="Devices in each node.")] = 8,
-    gpu_type: Annotated[str | None, typer.Option("--gpu-type", help="Device type, such as V100.")] = None,
+    gpu_type: Annotated[
+        str | None, typer.Option("--gpu-type", help="Device type; V100 (16 GB) assumed if not given.")
+    ] = None,
     form: Annotated[
         str | None, typer.Option("--format", help="Trace format; recognised if not given.")
     ] = None,
@@ -223,7 +225,17 @@ def _leave(batch: Batch) -> None:
         raise typer.Exit(130)
     if any(outcome.status == "failed" for outcome in batch.outcomes):
         raise typer.Exit(1)
+    _leave_if_infeasible(batch)
+
+
+def _leave_if_infeasible(batch: Batch) -> None:
     jobs = batch.manifest.workload["jobs"]
+    report = batch.manifest.data_report or {}
+    if not jobs and report.get("rows_read"):
+        found = [*report.get("dropped", []), *report.get("not_simulated", [])]
+        why = "; ".join(f"{f['rows']:,}: {f['reason']}" for f in found) or "no reason found"
+        error(f"none of the {report['rows_read']:,} rows of the trace can be simulated ({why})")
+        raise typer.Exit(3)
     if jobs and all(o.summary.get("jobs_rejected") == jobs for o in batch.outcomes):
         error(
             f"none of the {jobs:,} jobs can ever run on this cluster; see the reasons with cotenant explain"

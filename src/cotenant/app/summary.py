@@ -8,6 +8,8 @@ from typing import Any
 
 from cotenant.model.quantities import format_duration
 from cotenant.report.headlines import nobody_waits, stuck
+from cotenant.report.unfinished import cut_short
+from cotenant.report.unfinished import outcomes as told_outcomes
 from cotenant.runs.batch import Batch
 from cotenant.runs.single import Outcome
 
@@ -32,7 +34,9 @@ def mean_summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in kept[0] if kept else ():
         values = [summary.get(key) for summary in kept]
-        if key in {"seed", "log_complete"} or any(isinstance(v, (str, dict, list, bool)) for v in values):
+        if key in {"seed", "log_complete", "interrupted"} or any(
+            isinstance(v, (str, dict, list, bool)) for v in values
+        ):
             continue
         numbers = [value for value in values if value is not None]
         found[key] = math.fsum(numbers) / len(numbers) if len(numbers) == len(values) else None
@@ -51,14 +55,15 @@ def batch_json(batch: Batch) -> dict[str, Any]:
     policies = []
     for policy in manifest.policies:
         outcomes = batch.of_policy(policy)
-        mean = mean_summary(outcomes)
+        mean = mean_summary(_kept(outcomes))
         complete = sum(o.status == "complete" for o in outcomes)
         policies.append(
             {
                 "policy": policy,
                 "params": manifest.params[policy],
                 "runs_complete": complete,
-                "independent_runs": 1 if same_for_all_seeds(outcomes) else complete,
+                "independent_runs": 1 if same_for_all_seeds(_kept(outcomes)) else complete,
+                "means_of": "complete runs" if complete else "runs cut short",
                 **{short: mean.get(name) for short, name in _SHORT.items()},
                 "mean": mean,
                 "runs": [_run_json(outcome) for outcome in outcomes],
@@ -92,13 +97,11 @@ def batch_rows(batch: Batch) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for policy in batch.manifest.policies:
         outcomes = batch.of_policy(policy)
-        mean = mean_summary(outcomes)
-        runs = [o for o in outcomes if o.summary]
-        count = "1 in effect" if same_for_all_seeds(outcomes) else str(len(runs))
+        mean = mean_summary(_kept(outcomes))
         rows.append(
             (
                 policy,
-                count,
+                _count(outcomes),
                 _whole(mean.get("jobs_finished")),
                 _time(mean.get("jct_s_mean")),
                 _time(mean.get("jct_s_p95")),
@@ -124,12 +127,37 @@ def closing_lines(batch: Batch) -> list[str]:
     if idle:
         lines.insert(0, idle)
     for policy in reversed(manifest.policies):
+        for line in (_others(batch, policy), _torn(batch, policy)):
+            if line:
+                lines.insert(0, line)
         told_of = stuck(policy, [o.summary for o in batch.of_policy(policy) if o.summary])
         if told_of:
             lines.insert(0, told_of)
     told = set((manifest.data_report or {}).get("assumptions", []))
     lines += [f"assumed: {sentence}" for sentence in manifest.assumptions if sentence not in told]
     return lines
+
+
+def _kept(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Complete runs, or else those cut short: the two are never averaged."""
+    complete = [o for o in outcomes if o.status == "complete"]
+    return complete or [o for o in outcomes if o.summary]
+
+
+def _others(batch: Batch, policy: str) -> str | None:
+    return told_outcomes(policy, [o.summary for o in _kept(batch.of_policy(policy)) if o.summary])
+
+
+def _torn(batch: Batch, policy: str) -> str | None:
+    runs = [o for o in batch.of_policy(policy) if o.status != "failed"]
+    said = cut_short(policy, [(o.seed, o.status == "complete", o.summary) for o in runs])
+    return f"* {said}" if said else None
+
+
+def _count(outcomes: Sequence[Outcome]) -> str:
+    kept = _kept(outcomes)
+    text = "1 in effect" if same_for_all_seeds(kept) else str(len(kept))
+    return text + ("*" if any(o.status in {"interrupted", "pending"} for o in outcomes) else "")
 
 
 def _known(value: Any) -> bool:

@@ -24,7 +24,7 @@ __all__ = ["Block", "Piece"]
 _Keys = tuple[npt.NDArray[Any], npt.NDArray[Any] | None]
 """Time and job of each event."""
 _NONE = np.zeros(0, dtype=np.int64)
-_KEPT = frozenset((Kind.OPENED, Kind.REFUSED, Kind.STOPPING, *Kind.IN_ORDER))
+_KEPT = frozenset((Kind.OPENED, Kind.CLOSED, Kind.REFUSED, Kind.REJECTED, Kind.STOPPING, *Kind.IN_ORDER))
 
 
 def _whole(values: list[int]) -> npt.NDArray[Any]:

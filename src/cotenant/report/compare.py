@@ -180,7 +180,10 @@ def pair(base: Sequence[Run], other: Sequence[Run]) -> Pairing:
         If under one seed the two ran different jobs.
     """
     ours = {run.seed: run for run in other}
-    common = [(run, ours[run.seed]) for run in base if run.seed in ours]
+    # Runs that were cut short have seen other jobs, or not all of them to their end.
+    common = [
+        (run, ours[run.seed]) for run in base if run.seed in ours and run.complete and ours[run.seed].complete
+    ]
     differences, changes = {}, {}
     for metric in METRICS:
         values = [(a.metrics.summary.get(metric.key), b.metrics.summary.get(metric.key)) for a, b in common]

@@ -22,7 +22,7 @@ from cotenant.report.bins import StepBins
 from cotenant.report.block import Block, Piece
 from cotenant.report.columns import Grouped, stable_order
 from cotenant.report.jobrows import JobRows
-from cotenant.report.jobtable import JobTable
+from cotenant.report.jobtable import JobTable, Outcomes
 from cotenant.report.kinds import Kind
 from cotenant.report.metrics import RunMetrics, build_metrics
 from cotenant.report.occupancy import Channel, Occupancy
@@ -58,7 +58,7 @@ class MetricFold:
         self._gathered = 0
         self._rows: list[ref[JobRows]] = []
         self.opened: Opened | None = None
-        self.closed = False
+        self.closed = self.interrupted = False
         self.events = 0
         self.last_s = -np.inf
         self.start_s: float | None = None
@@ -66,6 +66,7 @@ class MetricFold:
         self.devices: Occupancy | None = None
         self.reason_bins: StepBins | None = None
         self.refused: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         self.evictions = 0
         self.cycles = 0
         self._edges: set[tuple[int, int]] = set()
@@ -179,7 +180,11 @@ class MetricFold:
     def _rare(self, block: Block) -> None:
         for event in block.of(Kind.OPENED):
             self.opened = event
-        self.closed = self.closed or block.has(Kind.CLOSED)
+        for event in block.of(Kind.CLOSED):
+            self.closed, self.interrupted = True, event.interrupted
+        for event in block.of(Kind.REJECTED):
+            if Outcomes.of_rejection(event.reason) == Outcomes.REJECTED:
+                self.rejected[str(event.reason)] += 1
         for event in block.of(Kind.REFUSED):
             self.refused[str(event.reason)] += 1
         for event in block.of(Kind.STOPPING):

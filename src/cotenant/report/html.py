@@ -28,6 +28,7 @@ from cotenant.report.page import Html, document, el, join, tabular
 from cotenant.report.provenance import provenance
 from cotenant.report.rundir import Run, load_manifest, load_runs
 from cotenant.report.tables import NOT_AVAILABLE, cell, show, write_csv, write_parquet
+from cotenant.report.unfinished import cut_short, outcomes, usable
 
 __all__ = ["build_report"]
 
@@ -48,14 +49,15 @@ def build_report(directory: Path) -> Path:
         If the directory has no runs, or their files cannot be read or compared.
     """
     all_runs = load_runs(directory)
-    runs = in_effect(all_runs)
+    chosen = usable(all_runs)
+    runs = in_effect(chosen)
     manifest = load_manifest(directory)
     frame = summary_frame(runs)
     write_csv(frame, directory / "summary.csv")
     write_parquet(frame, directory / "summary.parquet")
     path = directory / "report.html"
-    doubts = log_warnings(directory, manifest)
-    page = _page(by_policy(runs), manifest, copies=len(all_runs) > len(runs), doubts=doubts)
+    doubts = [*log_warnings(directory, manifest), *_unfinished(all_runs, runs)]
+    page = _page(by_policy(runs), manifest, copies=len(chosen) > len(runs), doubts=doubts)
     path.write_text(page, encoding="utf-8", newline="\n")
     return path
 
@@ -99,6 +101,13 @@ def _page(policies: Policies, manifest: dict[str, Any], *, copies: bool, doubts:
     )
     specs = {chart.key: chart.spec for chart in charts if chart.spec is not None}
     return document(title, header, main, footer, specs)
+
+
+def _unfinished(all_runs: Sequence[Run], chosen: Sequence[Run]) -> list[str]:
+    every, kept = by_policy(all_runs), by_policy(chosen)
+    torn = [cut_short(p, [(r.seed, r.complete, r.metrics.summary) for r in own]) for p, own in every.items()]
+    others = [outcomes(p, [r.metrics.summary for r in own]) for p, own in kept.items()]
+    return [f"{line}." for line in (*torn, *others) if line]
 
 
 def _facts(policies: Policies) -> str:

@@ -32,10 +32,15 @@ _FRAMES = ("jobs", "timeline", "devices", "segments")
 
 
 class Run:
-    """One run of a directory: where it lies, which policy and seed, and its metrics."""
+    """One run of a directory: where it lies, which policy and seed, and its metrics.
+
+    ``complete`` is False for a run that was cut short; its log ends before its jobs do.
+    """
 
     def __init__(self, path: Path, policy: str, seed: int, metrics: RunMetrics) -> None:
         self.path, self.policy, self.seed, self.metrics = path, policy, seed, metrics
+        summary = metrics.summary
+        self.complete = bool(summary.get("log_complete")) and not summary.get("interrupted")
 
 
 def fold_file(path: Path, evidence: dict[str, float] | None = None) -> RunMetrics:
