@@ -13,6 +13,7 @@ from cotenant.errors import ConfigError, PolicyError
 from cotenant.model.cluster import Cluster
 from cotenant.model.settings import Settings
 from cotenant.runs.control import Control, on_interrupt
+from cotenant.runs.devices import cluster_of, unknown_memory
 from cotenant.runs.folders import claim
 from cotenant.runs.manifest import RunEntry, new_manifest, write_manifest
 from cotenant.runs.prepare import Prepared
@@ -105,6 +106,8 @@ def simulate(
     truth: str = "auto",
     incidents: Sequence[Event] = (),
     out: str | Path | None = None,
+    gpus_per_node: int = 8,
+    gpu_type: str | None = None,
 ) -> Result:
     """Run one policy on a workload.
 
@@ -112,7 +115,7 @@ def simulate(
     ----------
     workload : Workload or path
     cluster : Cluster, path, int, optional
-        A number is that many devices in nodes of 8; left out, the trace's own cluster.
+        A number is that many devices in equal nodes; left out, the trace's own cluster.
     policy : str or Policy
         As on the command line (``"las:factor=2"``, ``"mine.py:MyPolicy"``), or an object.
     seed : int
@@ -127,6 +130,9 @@ def simulate(
         Failures, drains, cancellations.
     out : path, optional
         Run folder to write; a temporary one, kept as long as the result, if not given.
+    gpus_per_node, gpu_type : int, str
+        Beside a number of devices; without a type they are V100s, which
+        ``Result.assumptions`` says.
 
     Returns
     -------
@@ -146,7 +152,14 @@ def simulate(
     >>> result.summary["jobs_finished"]
     20
     """
-    prepared = _prepare(workload, cluster, settings, incidents)
+    prepared = _prepare(
+        workload,
+        cluster,
+        gpus_per_node=gpus_per_node,
+        gpu_type=gpu_type,
+        settings=settings,
+        incidents=incidents,
+    )
     prepared = msgspec.structs.replace(
         prepared,
         forecast=forecast,
@@ -172,14 +185,20 @@ def simulate(
 def _prepare(
     workload: Workload | str | Path,
     cluster: Cluster | str | Path | int | None,
+    *,
+    gpus_per_node: int,
+    gpu_type: str | None,
     settings: Settings | None,
     incidents: Sequence[Event],
 ) -> Prepared:
+    if gpu_type is not None and not isinstance(cluster, int):
+        raise ConfigError("gpu_type goes with a number of devices: simulate(jobs, 64, gpu_type=...)")
     jobs = load(workload) if isinstance(workload, (str, Path)) else workload
+    assumed: tuple[str, ...] = ()
     if isinstance(cluster, (str, Path)):
         place = load_cluster(cluster)
     elif isinstance(cluster, int):
-        place = Cluster.uniform(cluster)
+        place, assumed = cluster_of(cluster, gpus_per_node, gpu_type, jobs)
     else:
         found = cluster if cluster is not None else jobs.cluster
         if found is None:
@@ -190,6 +209,7 @@ def _prepare(
         cluster=place.check(),
         settings=(settings or Settings()).check(),
         incidents=tuple(incidents),
+        assumptions=(*assumed, *unknown_memory(place)),
     )
 
 
@@ -213,7 +233,7 @@ def _run(prepared: Prepared, policy: Any, label: str, seed: int, folder: Path) -
         data_report=report.to_dict() if report is not None else None,
         forecast=kind_of(world.forecast),
         runtime=kind_of(world.runtime),
-        assumptions=list(world.workload.assumptions),
+        assumptions=[*prepared.assumptions, *world.workload.assumptions],
         runs=[entry],
     )
     control = Control()

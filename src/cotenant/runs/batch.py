@@ -98,7 +98,7 @@ def _manifest(
         data_report=report.to_dict() if report is not None else None,
         forecast=kind_of(world.forecast),
         runtime=kind_of(world.runtime),
-        assumptions=list(world.workload.assumptions),
+        assumptions=[*prepared.assumptions, *world.workload.assumptions],
         runs=[
             RunEntry(policy=spec.text, seed=seed, folder=f"runs/{name}/seed-{seed}")
             for spec, name in zip(specs, folders, strict=True)

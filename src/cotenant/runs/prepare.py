@@ -12,6 +12,7 @@ from cotenant.model.events import Event
 from cotenant.model.settings import Settings
 from cotenant.model.workload import Workload
 from cotenant.runs.config import RunConfig
+from cotenant.runs.devices import cluster_of, unknown_memory
 from cotenant.runs.manifest import InputFile
 
 __all__ = ["Prepared", "input_files", "prepare"]
@@ -24,6 +25,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     forecast, runtime, profiles
         As in ``RunConfig``; from Python, ``forecast`` and ``runtime`` may be objects.
+    assumptions : tuple of str
+        What had to be assumed about the cluster.
     """
 
     workload: Workload
@@ -34,6 +37,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     runtime: object = "history"
     truth: str = "auto"
     profiles: str | None = None
+    assumptions: tuple[str, ...] = ()
 
 
 def prepare(config: RunConfig) -> Prepared:
@@ -52,7 +56,7 @@ def prepare(config: RunConfig) -> Prepared:
     if config.cpu_jobs != "keep":
         options["cpu_jobs"] = config.cpu_jobs
     workload = read_trace(config.trace, config.format, config.strict, **options)
-    cluster = _cluster(config, workload)
+    cluster, assumed = _cluster(config, workload)
     incidents: tuple[Event, ...] = ()
     if config.incidents is not None:
         incidents = read_incidents(Path(config.incidents), cluster, workload)
@@ -65,18 +69,19 @@ def prepare(config: RunConfig) -> Prepared:
         runtime=config.runtime,
         truth=config.truth,
         profiles=config.profiles,
+        assumptions=(*assumed, *unknown_memory(cluster)),
     )
 
 
-def _cluster(config: RunConfig, workload: Workload) -> Cluster:
-    from cotenant.traces.clusterfile import cluster_from_options, read_cluster
+def _cluster(config: RunConfig, workload: Workload) -> tuple[Cluster, tuple[str, ...]]:
+    from cotenant.traces.clusterfile import read_cluster
 
     if config.cluster is not None:
-        return read_cluster(config.cluster)
+        return read_cluster(config.cluster), ()
     if config.gpus is not None:
-        return cluster_from_options(config.gpus, config.gpus_per_node, config.gpu_type or "gpu")
+        return cluster_of(config.gpus, config.gpus_per_node, config.gpu_type, workload)
     if workload.cluster is not None:
-        return workload.cluster
+        return workload.cluster, ()
     raise ConfigError(
         f"{config.trace} does not say on what cluster it ran; give --gpus N (with --gpus-per-node and --gpu-type) "
         "or --cluster FILE"

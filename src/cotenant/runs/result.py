@@ -86,6 +86,11 @@ class Result:
         found: dict[str, Any] = msgspec.json.decode((self.folder / METRICS).read_bytes())
         return found
 
+    @cached_property
+    def assumptions(self) -> list[str]:
+        """What had to be assumed about the workload and the cluster."""
+        return read_manifest(self.folder.parents[2])[0].assumptions
+
     def events(self) -> Iterator[Event]:
         """The log, event by event."""
         from cotenant.engine.log import read_log
