@@ -32,3 +32,18 @@ def test_the_tables_have_a_row_for_each_run_of_the_script() -> None:
         assert [[cells[0].removeprefix("| "), cells[1]] for cells in lines] == [
             [row.policy, row.change] for row in rows()
         ]
+
+
+def test_the_cluster_file_of_the_page_is_the_cluster_of_the_script(tmp_path: Path) -> None:
+    from cotenant.model.cluster import DeviceType
+    from cotenant.model.quantities import GIB
+    from cotenant.traces.clusterfile import read_cluster
+
+    block = re.search(r"```toml\n(.*?)```", PAGE, re.S)
+    assert block is not None
+    (tmp_path / "v100.toml").write_text(block[1])
+    cluster = read_cluster(tmp_path / "v100.toml")
+    assert [node.gpus for node in cluster.nodes] == [(("V100", 8),)] * 8
+    found = cluster.types[0]
+    # Power is not in the script's type; it changes no time.
+    assert (found.name, found.memory_bytes, found.speed) == ("V100", 32 * GIB, DeviceType(name="x").speed)
