@@ -6,6 +6,7 @@ reservation, so a large job may be overtaken as long as smaller ones keep coming
 
 from __future__ import annotations
 
+import abc
 from typing import Any, NamedTuple
 
 from cotenant.errors import PolicyError
@@ -28,20 +29,20 @@ class Offer(NamedTuple):
     node: int = -1
 
 
-class Classwise(Params):
+class Classwise(Params, abc.ABC):
     """Base of policies that take jobs in queue order and let no demand block another."""
 
+    @abc.abstractmethod
     def fitting(self, view: View, family: Family) -> JobRecord | None:
         """The first job of a family that fits somewhere now; None if none does."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def offer(self, view: View, family: Family, record: JobRecord) -> Offer | None:
         """Where to start a job of which ``fitting`` said that it fits."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def blocked(self, view: View, family: Family, record: JobRecord) -> tuple[Reason, dict[str, Any]]:
         """Why the first job of a family waits, with the numbers."""
-        raise NotImplementedError
 
     def decide(self, view: View) -> Plan:
         """Start the first job in queue order that fits; say of each blocked demand why."""

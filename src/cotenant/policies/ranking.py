@@ -5,6 +5,7 @@ The machinery of ``preempt``, ``waiting`` and ``victims`` is the same for all of
 
 from __future__ import annotations
 
+import abc
 import math
 
 from cotenant.model.records import JobRecord
@@ -24,7 +25,7 @@ def first_instant(gpus: int, held_s: float, since_s: float, goal: float) -> floa
     return t
 
 
-class Ranking:
+class Ranking(abc.ABC):
     """An order of waiting jobs, and one of running jobs. Both depend on the state and the time alone.
 
     Priority comes first in either, and is not a ranking's business.
@@ -41,28 +42,28 @@ class Ranking:
         """Changes when the order of waiting jobs must be worked out again."""
         return 0
 
+    @abc.abstractmethod
     def rank(self, view: View, record: JobRecord) -> float:
         """Of a waiting job; smaller goes first, ties by submission."""
-        raise NotImplementedError
 
     def rank_until_s(self, view: View, record: JobRecord) -> float:
         """When a waiting job's rank changes by itself; infinite if never."""
         return math.inf
 
+    @abc.abstractmethod
     def badness(self, view: View, record: JobRecord) -> tuple[float, float]:
         """Of a running job: larger is stopped first; and when it changes by itself.
 
         The second is later than now, and infinite if never.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def bound(self, view: View, record: JobRecord, speed: float) -> float:
         """What the badness of a victim of equal priority must exceed.
 
         ``speed`` is that of the device type, relative to the reference device. The bound may
         only grow as time passes.
         """
-        raise NotImplementedError
 
     def may_stop(self, view: View, victim: JobRecord, record: JobRecord) -> bool:
         """A last look at a victim of equal priority; once false, false until an event."""

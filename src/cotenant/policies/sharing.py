@@ -6,6 +6,7 @@ The base of best fit, first fit and time slicing. Which room is taken is the ``o
 
 from __future__ import annotations
 
+import abc
 import copy
 from typing import Any
 
@@ -61,8 +62,9 @@ class Sharer(Classwise):
     _mixed = True
     _why = Why("least-memory-left")
 
+    @abc.abstractmethod
     def _order(self) -> Order:
-        raise NotImplementedError
+        """What a subclass answers."""
 
     def _sharers(self, view: View) -> int:
         return view.settings.max_sharers

@@ -6,6 +6,7 @@ A forecast class that wants a name of its own in the registry (entry-point group
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,7 +47,7 @@ class SpeedSetup(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Cluster | None = None
 
 
-class PairForecast:
+class PairForecast(abc.ABC):
     """A forecast that composes sets from pairs (``profiles.compose``) and knows how sure it is.
 
     Subclasses set ``_composer`` and ``_solo`` and answer ``_half_width``.
@@ -98,12 +99,13 @@ class PairForecast:
             memo.update(zip(fresh, self._computed(fresh), strict=True))
         return [known or memo[query] for query, known in zip(queries, found, strict=True)]
 
+    @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
         """Plain JSON for the log."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _half_width(self, device_type: str, level: int) -> float:
-        raise NotImplementedError
+        """What a subclass answers."""
 
     def _single(self, query: Query) -> Interval:
         # Some microseconds, where arrays of one row would take a hundred; bit for bit the same.
