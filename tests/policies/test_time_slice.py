@@ -92,7 +92,7 @@ def test_bad_bound() -> None:
         TimeSlice(max_residents=0)
 
 
-def _fewest(run: HarnessRun) -> None:
+def check_fewest(run: HarnessRun) -> None:
     """Each start beside others finds no free device, and no group of its size with fewer residents."""
     free = set(range(run.state.layout.device_count))
     residents: dict[int, set[int]] = {d: set() for d in free}
@@ -120,7 +120,7 @@ def test_a_free_device_is_never_left_for_turns(bound: int, rows: list[tuple[int,
     for number, (gpus, runs_s) in enumerate(rows):
         h.submit(f"j{number:02}", at_s=float(number), gpus=gpus, memory_bytes=GIB, runs_s=runs_s)
     if rows:
-        _fewest(h.run())
+        check_fewest(h.run())
 
 
 @given(

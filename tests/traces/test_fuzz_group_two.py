@@ -78,7 +78,7 @@ CELLS = st.one_of(
 )  # fmt: skip
 
 
-def _read(path: Path, format_name: str, strict: bool) -> None:
+def check_reading(path: Path, format_name: str, strict: bool) -> None:
     try:
         work = read_trace(path, format=format_name, strict=strict)
     except CotenantError:
@@ -103,7 +103,7 @@ def test_mutated_rows(tmp_path: Path, format_name: str, data: st.DataObject) -> 
             table.append(list(row))
     path = tmp_path / name
     path.write_bytes("\n".join(separator.join(row) for row in table).encode("utf-8", "replace"))
-    _read(path, format_name, data.draw(st.booleans()))
+    check_reading(path, format_name, data.draw(st.booleans()))
 
 
 @pytest.mark.parametrize("format_name", sorted(SAMPLES))
@@ -116,7 +116,7 @@ def test_random_bytes(
     body = (lines[0].encode() + b"\n" if after_header else b"") + data
     path = tmp_path / name
     path.write_bytes(gzip.compress(body) if packed else body)
-    _read(path, format_name, False)
+    check_reading(path, format_name, False)
 
 
 @MODEST
@@ -128,7 +128,7 @@ def test_parquet_and_json_lines_from_random_bytes(tmp_path: Path, data: bytes, k
         if kind == 1
         else (b'{"submit_s":0,"duration_s":' + data if kind == 3 else data)
     )
-    _read(path, "native", False)
+    check_reading(path, "native", False)
 
 
 @pytest.mark.parametrize("format_name", sorted(set(SAMPLES) - {"synthetic", "native"}))
