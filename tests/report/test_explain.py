@@ -8,7 +8,7 @@ import pytest
 
 from cotenant.errors import InputError
 from cotenant.model import events as ev
-from cotenant.model.cluster import Cluster
+from cotenant.model.cluster import Cluster, Tenant
 from cotenant.model.jobs import Job
 from cotenant.model.placement import Share
 from cotenant.model.plan import Reason, Why
@@ -99,9 +99,17 @@ def test_neighbours_and_the_speed_beside_them(log):
 
 def test_a_name_goes_before_an_id_and_unknown_jobs_are_refused(log):
     assert explain(log, "7").id == 4
+    assert explain(log, "7").text.startswith("Job '7' (number 4): ")
+    assert explain(log, "#7").name == "other"
     assert explain(log, 6).name == "last"
     with pytest.raises(InputError, match='no job "nobody"; it holds 8 jobs'):
         explain(log, "nobody")
+
+
+def test_a_number_alone_is_a_name_and_the_message_says_how_to_write_a_number(log):
+    with pytest.raises(InputError, match=r'no job "5"; job number 5 is written #5; it holds 8 jobs'):
+        explain(log, "5")
+    assert explain(log, "#5").name == "huge"
 
 
 def test_jobs_behind_others_say_how_many_are_ahead(log):
@@ -157,3 +165,79 @@ def test_a_job_with_nobody_ahead_is_not_told_to_wait_for_those_ahead(tmp_path):
     )
     assert explain(log, "a").unblock.startswith("a policy that starts it: nobody was ahead")
     assert explain(log, "b").unblock.startswith("an earlier start of the jobs ahead")
+
+
+def tenants(path: Path, *events: ev.Event) -> Path:
+    cluster = Cluster.uniform(
+        8, gpus_per_node=4, tenants=(Tenant(name="vision", limit_gpus=4), Tenant(name="x"))
+    )
+    opened = ev.Opened(0.0, 1, "0", 0, "p", {}, {}, cluster, {}, {}, {})
+    path.write_bytes(b"".join(ev.encode_event(e) + b"\n" for e in (opened, *events)))
+    return path
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_job_above_its_tenants_ceiling_never_fits_whether_the_log_says_so_or_not(tmp_path, held):
+    facts = {"tenant": "vision", "limit_gpus": 4, "used_gpus": 0, "needs_gpus": 8}
+    log = tenants(
+        tmp_path / "events.jsonl",
+        ev.Submitted(0.0, Job(0, "big", 0.0, tenant="vision", gpus=8)),
+        *([ev.Held(0.0, 0, Reason.TENANT_LIMIT, facts)] if held else []),
+        ev.Closed(100.0, 3, 1, 0, waiting=1),
+    )
+    told = explain(log, "big")
+    assert "WAITING tenant-limit: never fits this tenant's ceiling (asks 8, limit 4)" in told.verdict
+    assert "not never" not in told.verdict
+    assert ("the log gives no reason of its own" in told.verdict) is not held
+    assert told.unblock == (
+        "a ceiling of 8 GPUs or more for tenant 'vision', or a job that asks for 4 or fewer"
+    )
+
+
+def test_the_remedy_is_for_the_reason_in_force_when_the_log_ends(tmp_path):
+    log = tenants(
+        tmp_path / "events.jsonl",
+        ev.Submitted(0.0, Job(0, "first", 0.0, tenant="vision", gpus=3)),
+        ev.Started(0.0, 0, 1, (0, 1, 2)),
+        ev.Submitted(1.0, Job(1, "second", 1.0, tenant="vision", gpus=2)),
+        ev.Held(1.0, 1, Reason.NO_CAPACITY, {"needs_gpus": 2}),
+        ev.Held(5.0, 1, Reason.RESERVED, {}),
+        ev.Closed(9.0, 6, 2, 0, waiting=1, running=1),
+    )
+    assert explain(log, "second").unblock == "the start of the job they are held for"
+
+
+def test_a_reason_that_the_log_leaves_out_is_seen_in_the_state(tmp_path):
+    log = tenants(
+        tmp_path / "events.jsonl",
+        ev.Submitted(0.0, Job(0, "first", 0.0, tenant="vision", gpus=3)),
+        ev.Submitted(0.0, Job(1, "second", 0.0, tenant="vision", gpus=2)),
+        ev.Submitted(0.0, Job(2, "third", 0.0, tenant="x", gpus=4)),
+        ev.Submitted(0.0, Job(3, "fourth", 0.0, tenant="x", gpus=4)),
+        ev.Started(0.0, 0, 1, (0, 1, 2)),
+        ev.Started(0.0, 2, 1, (4, 5, 6, 7)),
+        ev.Ended(60.0, 0, 1, "done", 60.0),
+        ev.Started(60.0, 1, 1, (0, 1)),
+        ev.Closed(90.0, 10, 4, 1, waiting=1, running=2),
+    )
+    second, fourth = explain(log, "second"), explain(log, "fourth")
+    # While it waited its tenant held 3 of 4 and it asked for 2; one device was free.
+    assert second.waits[0].derived.reason == "tenant-limit"
+    assert second.unblock == "an end of jobs of tenant 'vision' (holds 3 of its 4), or a higher ceiling"
+    assert "after 1m, tenant-limit: its tenant is at its limit (as the cluster stood" in second.text
+    # At the end devices 2 and 3 are free, and it asks for four.
+    assert fourth.verdict.startswith("WAITING no-capacity: too few devices are free")
+    assert fourth.unblock.endswith("(2 more free GPUs needed at 00:01:30)")
+    assert "policy" not in fourth.unblock
+
+
+def test_a_lifted_ceiling_is_no_reason_any_more(tmp_path):
+    log = tenants(
+        tmp_path / "events.jsonl",
+        ev.Submitted(0.0, Job(0, "big", 0.0, tenant="vision", gpus=8)),
+        ev.TenantLimitChanged(5.0, "vision", None),
+        ev.Closed(9.0, 4, 1, 0, waiting=1),
+    )
+    told = explain(log, "big")
+    assert told.waits[0].derived is None
+    assert told.unblock.startswith("a policy that starts it: nobody was ahead")

@@ -164,7 +164,7 @@ def report(
 
 def explain(
     run: Annotated[Path, typer.Argument(help="A run's log, its folder, or a run folder with a single run.")],
-    job: Annotated[str, typer.Argument(help="Name or number of the job.")],
+    job: Annotated[str, typer.Argument(help="Name of the job, or its number as #N.")],
     as_json: Json = False,
 ) -> None:
     """Say what happened to a job, and why: each wait, start, move and end with its reason."""

@@ -179,11 +179,7 @@ def pair(base: Sequence[Run], other: Sequence[Run]) -> Pairing:
     InputError
         If under one seed the two ran different jobs.
     """
-    ours = {run.seed: run for run in other}
-    # Runs that were cut short have seen other jobs, or not all of them to their end.
-    common = [
-        (run, ours[run.seed]) for run in base if run.seed in ours and run.complete and ours[run.seed].complete
-    ]
+    common = _common(base, other)
     differences, changes = {}, {}
     for metric in METRICS:
         values = [(a.metrics.summary.get(metric.key), b.metrics.summary.get(metric.key)) for a, b in common]
@@ -219,6 +215,12 @@ def pair(base: Sequence[Run], other: Sequence[Run]) -> Pairing:
         by_size=size,
         by_tenant=tenant,
     )
+
+
+def _common(base: Sequence[Run], other: Sequence[Run]) -> list[tuple[Run, Run]]:
+    # Runs that were cut short have seen other jobs, or not all of them to their end.
+    ours = {run.seed: run for run in other if run.complete}
+    return [(run, ours[run.seed]) for run in base if run.seed in ours and run.complete]
 
 
 def _joined(a: Run, b: Run) -> pl.DataFrame:

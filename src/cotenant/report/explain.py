@@ -14,11 +14,12 @@ from cotenant.model import events as ev
 from cotenant.model.jobs import Job
 from cotenant.model.plan import Reason
 from cotenant.model.quantities import format_duration
+from cotenant.report.derived import derive
 from cotenant.report.phrases import at, device_range, facts_in_words, plural, rule
-from cotenant.report.reasons import meaning, remedy
+from cotenant.report.reasons import meaning
 from cotenant.report.stage import Stage
 from cotenant.report.tables import show
-from cotenant.report.waits import Cause, Refusal, Wait
+from cotenant.report.waits import Cause, Refusal, Wait, helped
 
 __all__ = ["Cause", "Explanation", "Neighbour", "Refusal", "Step", "Wait", "explain"]
 
@@ -65,7 +66,7 @@ class Explanation(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The whole story, one line for each thing that happened."""
-        lines = [f"Job {self.id} {show(self.name)!r}: {self.verdict}", ""]
+        lines = [f"Job {show(self.name)!r} (number {self.id}): {self.verdict}", ""]
         lines += [f"{at(step.t):>12}  {step.text}" for step in self.steps]
         if self.neighbours:
             lines += ["", "Shared its devices with:"]
@@ -86,7 +87,7 @@ def explain(log_path: Path, job: str | int) -> Explanation:
     log_path : Path
         An event log, plain or gzip.
     job : str or int
-        Its name, or its id; a name goes before an id that reads the same.
+        Its name, or ``#`` and its number; an ``int`` is a number.
 
     Raises
     ------
@@ -95,8 +96,9 @@ def explain(log_path: Path, job: str | int) -> Explanation:
     LogError
         If the log cannot be read.
     """
-    wanted = str(job)
-    number = int(wanted) if wanted.isdigit() else -1
+    wanted = f"#{job}" if isinstance(job, int) else job
+    digits = wanted.removeprefix("#")
+    number = int(digits) if digits != wanted and digits.isascii() and digits.isdigit() else -1
     by_name = _Story(lambda j: j.name == wanted)
     by_id = _Story(lambda j: j.id == number)
     stage = Stage()
@@ -108,8 +110,9 @@ def explain(log_path: Path, job: str | int) -> Explanation:
         by_id.after(event, stage)
     story = by_name if by_name.job is not None else by_id
     if story.job is None:
+        hint = f"; job number {wanted} is written #{wanted}" if wanted.isascii() and wanted.isdigit() else ""
         raise InputError(
-            f'{log_path} has no job "{show(wanted)}"; it holds {stage.submitted:,} jobs, ids from 0'
+            f'{log_path} has no job "{show(wanted)}"{hint}; it holds {stage.submitted:,} jobs, numbers from #0'
         )
     return story.told(stage)
 
@@ -133,6 +136,7 @@ class _Story:
         self._is_it = is_it
         self._steps: list[Step] = []
         self._waits: list[Wait] = []
+        self._looked = 0
         self._refused: dict[int, Refusal] = {}
         self._beside: dict[int, list[Any]] = {}
         self._past: list[Neighbour] = []
@@ -145,6 +149,9 @@ class _Story:
             self.job = event.job
         if self.job is None:
             return
+        if self._waits and event.t > self._waits[-1].start_s:
+            # Everything of the instant at which it was queued has happened, and nothing later.
+            self._derive(stage)
         if isinstance(event, ev.Held) and event.id == self.job.id:
             self._held(event, stage)
 
@@ -159,6 +166,14 @@ class _Story:
                 handler(self, event, stage)
         if isinstance(event, _TOUCHES):
             self._meet(event.t, stage)
+
+    def _derive(self, stage: Stage, *, again: bool = False) -> None:
+        """Note once for each wait, and at the end of the log, what stands in the job's way."""
+        if self.job is None or not self._waits or self._waits[-1].end_s is not None:
+            return
+        wait = self._waits[-1]
+        if wait.silent and (again or self._looked < len(self._waits)):
+            self._looked, wait.derived = len(self._waits), derive(self.job, stage)
 
     def _step(self, t: float, what: str, text: str) -> None:
         self._steps.append(Step(t, what, text))
@@ -182,7 +197,7 @@ class _Story:
         self._step(
             event.t,
             "waiting",
-            f"WAITING {cause.reason}: {meaning(cause.reason)}{numbers}. Asks for {plural(stage.gpus(event.id), 'GPU')};"
+            f"WAITING {cause.reason}: {cause.text}{numbers}. Asks for {plural(stage.gpus(event.id), 'GPU')};"
             f" {cause.free_gpus} wholly free, {cause.largest_hole_gpus} on any one node;"
             f" {plural(jobs, 'job')} ahead, asking for {plural(gpus, 'GPU')}.",
         )
@@ -220,8 +235,8 @@ class _Story:
     def started(self, event: ev.Started, stage: Stage) -> None:
         """It got its devices."""
         waited = self._leave_queue(event.t)
-        told = not self._waits or self._waits[-1].causes or self._waits[-1].refusals
-        silent = " behind others (no reason of its own in the log)" if waited and not told else ""
+        wait = self._waits[-1] if waited else None
+        silent = f", {wait.why}," if wait is not None and wait.silent and wait.why else ""
         self._outcome = "running"
         verb = "Resumed" if event.resumed else f"Started (attempt {event.attempt})"
         share = (
@@ -304,6 +319,7 @@ class _Story:
         if job is None:
             raise InputError("no such job in the log")
         still = [Neighbour(o, stage.name(o), s, None, r) for o, (s, r) in sorted(self._beside.items())]
+        self._derive(stage, again=True)
         waits = tuple(self._waits)
         for index, refusal in self._refused.items():
             self._steps[index] = Step(refusal.t, "refused", refusal.text)
@@ -316,38 +332,16 @@ class _Story:
             tuple(self._steps),
             waits,
             tuple(self._past + still),
-            self._unblock(waits),
+            helped(waits, job.gpus),
         )
 
     def _standing(self, waits: tuple[Wait, ...], stage: Stage) -> str:
         if self._outcome == "running":
             return "still running when the log ends."
         waited = format_duration(stage.now - waits[-1].start_s) if waits else "n/a"
-        given: list[Cause | Refusal] = [*waits[-1].causes, *waits[-1].refusals] if waits else []
-        last = max(given, key=lambda g: g.t, default=None)
-        word = "its start was refused, " if isinstance(last, Refusal) else ""
-        why = f" {word}{last.reason}: {meaning(last.reason)}" if last is not None else ""
-        return f"WAITING{why}; has waited {waited} when the log ends (not now, which is not never)."
-
-    def _unblock(self, waits: tuple[Wait, ...]) -> str:
-        longest = max(
-            waits, key=lambda w: (w.end_s if w.end_s is not None else float("inf")) - w.start_s, default=None
-        )
-        if longest is None or longest.end_s == longest.start_s:
-            return ""
-        if longest.refusals and not longest.causes:
-            reason = longest.refusals[-1].reason
-            return f"a policy that decides within the rules; against {reason}: {remedy(reason) or meaning(reason)}"
-        if not longest.causes and not longest.ahead_jobs:
-            return "a policy that starts it: nobody was ahead of it, and the policy gave no reason to wait"
-        if not longest.causes:
-            return "an earlier start of the jobs ahead, or a policy that looks past the head of the queue"
-        cause = longest.causes[-1]
-        text = remedy(cause.reason)
-        missing = self.job.gpus - cause.free_gpus if self.job is not None else 0
-        if cause.reason == Reason.NO_CAPACITY and missing > 0:
-            text += f" ({plural(missing, 'more free GPU')} needed at {at(cause.t)})"
-        return text
+        why = waits[-1].why if waits else ""
+        hope = "" if "never fits" in why else " (not now, which is not never)"
+        return f"WAITING{' ' if why else ''}{why}; has waited {waited} when the log ends{hope}."
 
 
 _TOUCHES = (ev.Started, ev.Ended, ev.Suspended, ev.Moved, ev.Released, ev.Resized)

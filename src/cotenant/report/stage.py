@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from cotenant.model import events as ev
@@ -25,6 +26,9 @@ class Stage:
         self._bounds: list[int] = [0]
         self._away: set[tuple[str, int]] = set()
         self._rates: dict[int, float] = {}
+        self._tenants: dict[int, str] = {}
+        self._limits: dict[str, int | None] = {}
+        self._used: dict[str, int] = {}
 
     def see(self, event: Any) -> None:
         """Fold one event."""
@@ -32,6 +36,7 @@ class Stage:
         if isinstance(event, ev.Submitted):
             self.submitted += 1
             self._names[event.job.id], self._gpus[event.job.id] = event.job.name, event.job.gpus
+            self._tenants[event.job.id] = event.job.tenant
             self._waiting[event.job.id] = None
         elif isinstance(event, ev.Rated):
             self._rates[event.id] = event.rate
@@ -60,6 +65,9 @@ class Stage:
                 self._node_of += [index] * count
                 self._bounds.append(self._bounds[-1] + count)
             self._on = [set() for _ in self._node_of]
+            self._limits = {tenant.name: tenant.limit_gpus for tenant in event.cluster.tenants}
+        elif isinstance(event, ev.TenantLimitChanged):
+            self._limits[event.tenant] = event.limit_gpus
         elif isinstance(event, (ev.NodeDown, ev.Drained)):
             self._away.add((type(event).__name__[0], event.node))
         elif isinstance(event, (ev.NodeUp, ev.Undrained)):
@@ -70,7 +78,9 @@ class Stage:
             self._away.discard(("device", event.device))
 
     def _place(self, job: int, devices: tuple[int, ...]) -> None:
-        for device in self._held.pop(job, ()):
+        tenant, before = self._tenants.get(job, ""), self._held.pop(job, ())
+        self._used[tenant] = self._used.get(tenant, 0) + len(devices) - len(before)
+        for device in before:
             self._on[device].discard(job)
         if devices:
             self._held[job] = devices
@@ -86,6 +96,14 @@ class Stage:
             if not jobs and not blocked:
                 counts[node] += 1
         return sum(counts), max(counts, default=0)
+
+    def largest_node(self) -> int:
+        """Devices of the largest node."""
+        return max((b - a for a, b in pairwise(self._bounds)), default=0)
+
+    def limit(self, tenant: str) -> tuple[int | None, int]:
+        """A tenant's ceiling (None: it has none), and the devices its jobs hold."""
+        return self._limits.get(tenant), self._used.get(tenant, 0)
 
     def ahead(self, job: int) -> tuple[int, int]:
         """Waiting jobs with a smaller id (submitted earlier), and the GPUs they ask for."""

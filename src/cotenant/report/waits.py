@@ -6,10 +6,14 @@ from typing import Any
 
 import msgspec
 
-from cotenant.report.phrases import at, facts_in_words
-from cotenant.report.reasons import meaning
+from cotenant.model.plan import Reason
+from cotenant.report.phrases import at, facts_in_words, plural
+from cotenant.report.reasons import meaning, remedy
+from cotenant.report.tables import show
 
-__all__ = ["Cause", "Refusal", "Wait"]
+__all__ = ["Cause", "Refusal", "Wait", "helped"]
+
+_CEILING = (Reason.TENANT_LIMIT, Reason.TENANT_CAPACITY_ZERO)
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -22,6 +26,28 @@ class Cause(msgspec.Struct, frozen=True):
     largest_hole_gpus: int
     ahead_jobs: int
     ahead_gpus: int
+
+    @property
+    def text(self) -> str:
+        """The reason in words; one that no waiting can mend says so."""
+        asks, limit = self.facts.get("needs_gpus"), self.facts.get("limit_gpus")
+        if self.reason in _CEILING and isinstance(asks, int) and isinstance(limit, int) and asks > limit:
+            return f"never fits this tenant's ceiling (asks {asks}, limit {limit})"
+        return meaning(self.reason)
+
+    def remedy(self, gpus: int) -> str:
+        """What would end a wait for this reason, for a job that asks for so many GPUs."""
+        limit = self.facts.get("limit_gpus")
+        if self.reason in _CEILING and isinstance(limit, int):
+            tenant = show(str(self.facts.get("tenant", "")))
+            if gpus > limit:
+                return f"a ceiling of {gpus} GPUs or more for tenant {tenant!r}, or a job that asks for {limit} or fewer"
+            used = self.facts.get("used_gpus")
+            return f"an end of jobs of tenant {tenant!r} (holds {used} of its {limit}), or a higher ceiling"
+        text, missing = remedy(self.reason), gpus - self.free_gpus
+        if self.reason == Reason.NO_CAPACITY and missing > 0:
+            text += f" ({plural(missing, 'more free GPU')} needed at {at(self.t)})"
+        return text
 
 
 class Refusal(msgspec.Struct):
@@ -46,10 +72,56 @@ class Refusal(msgspec.Struct):
 
 
 class Wait(msgspec.Struct):
-    """One stay in the queue; ``end_s`` is None while it lasts, ``ahead_jobs`` waited before it."""
+    """One stay in the queue; ``end_s`` is None while it lasts, ``ahead_jobs`` waited before it.
+
+    ``derived`` is the reason seen in the state of the cluster, where the log gives none.
+    """
 
     start_s: float
     ahead_jobs: int = 0
     end_s: float | None = None
     causes: list[Cause] = []
     refusals: list[Refusal] = []
+    derived: Cause | None = None
+
+    @property
+    def silent(self) -> bool:
+        """True if the log gives no reason for it."""
+        return not self.causes and not self.refusals
+
+    @property
+    def in_force(self) -> Cause | Refusal | None:
+        """The last reason given, or else the one derived."""
+        given: list[Cause | Refusal] = [*self.causes, *self.refusals]
+        return max(given, key=lambda g: g.t) if given else self.derived
+
+    @property
+    def why(self) -> str:
+        """The reason in force, in words; empty if none is known."""
+        last = self.in_force
+        if last is None:
+            return ""
+        word = "its start was refused, " if isinstance(last, Refusal) else ""
+        text = last.text if isinstance(last, Cause) else meaning(last.reason)
+        note = " (as the cluster stood; the log gives no reason of its own)" if self.silent else ""
+        return f"{word}{last.reason}: {text}{note}"
+
+
+def helped(waits: tuple[Wait, ...], gpus: int) -> str:
+    """What would end the wait that lasts, or would have shortened the longest; empty if there was none."""
+    if not waits:
+        return ""
+    wait = waits[-1]
+    if wait.end_s is not None:
+        wait = max(waits, key=lambda w: (w.end_s or w.start_s) - w.start_s)
+    if wait.end_s == wait.start_s:
+        return ""
+    last = wait.in_force
+    if isinstance(last, Refusal):
+        against = remedy(last.reason) or meaning(last.reason)
+        return f"a policy that decides within the rules; against {last.reason}: {against}"
+    if last is None:
+        return "a policy that starts it: nobody was ahead of it, and the policy gave no reason to wait"
+    if wait.silent and last.reason == Reason.BEHIND_HEAD:
+        return "an earlier start of the jobs ahead, or a policy that looks past the head of the queue"
+    return last.remedy(gpus)
