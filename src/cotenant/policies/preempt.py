@@ -65,10 +65,12 @@ def advance(view: View, ranking: Ranking) -> Plan:
             if found:
                 return Plan((*holds, *found), again=True)
     if waiting.blocked:
-        wake = min(wake, waiting.victims().next_turn_s())
-    if holds or wake < math.inf:
-        return Plan(tuple(holds), wake_at_s=wake if wake < math.inf else None)
-    return EMPTY
+        turn = waiting.victims().next_turn_s()
+        if turn < wake:
+            wake = turn
+    if wake < math.inf:
+        return Plan(tuple(holds), wake_at_s=wake)
+    return Plan(tuple(holds)) if holds else EMPTY
 
 
 def _honour(view: View, waiting: Waiting) -> Plan:
@@ -123,7 +125,7 @@ class _Step:
                 widest = limit
             if gpus:
                 entries = victims.order(kind, gpus)
-                if not entries or not entries[0][0] < limit:
+                if not entries or not entries[0] < limit:
                     continue
             found = _Search(view, ranking, victims, record, limit).plan(kind)
             if found:
@@ -199,12 +201,12 @@ class _Search:
         gpus, limit, view = self.record.job.gpus, self.limit, self.view
         best, least = None, math.inf
         for entry in self.victims.order(kind, gpus)[:_LOOK]:
-            if not entry[0] < limit:
+            if not entry < limit:
                 break
-            found = self._in_bay(entry[1], gpus)
+            found = self._in_bay(entry[2], gpus)
             if found is None or not found[1]:
                 continue
-            if entry[0][0] == self.record.priority:
+            if entry[0] == self.record.priority:
                 return best or found
             price = sum(suspend_price_s(view.settings, v) * v.job.gpus for v in found[1])
             if price < least:
@@ -243,16 +245,16 @@ class _Search:
 
     def _candidates(self, bay: int) -> list[_Candidate]:
         standing, limit, running = self.victims.standing, self.limit, self.view.running
-        reserved, found = self.view.ledger.reserved, []
+        held, reserved, found = self.view.ledger.held, self.view.ledger.reserved, []
+        looks = None if type(self.ranking).may_stop is Ranking.may_stop else self.ranking.may_stop
         for job_id, count in self.victims.in_bay[bay].items():
             mine = standing.get(job_id)
             if mine is None or not mine < limit:
                 continue
-            victim = running[job_id]
-            devices = self.view.ledger.held[job_id].devices
-            if reserved and any(d in reserved for d in devices):
+            devices = held[job_id].devices
+            if reserved and not reserved.keys().isdisjoint(devices):
                 continue
-            if mine[0] == limit[0] and not self.ranking.may_stop(self.view, victim, self.record):
+            if looks and mine[0] == limit[0] and not looks(self.view, running[job_id], self.record):
                 continue
             found.append((len(devices), mine, job_id, count))
         return found
@@ -282,14 +284,14 @@ class _Search:
     ) -> tuple[int, tuple[int, ...], list[JobRecord]] | None:
         looked = 0
         for entry in self.victims.order(kind, part):
-            if looked == _LOOK or not entry[0] < self.limit:
+            if looked == _LOOK or not entry < self.limit:
                 return None
-            if entry[1] in taken:
+            if entry[2] in taken:
                 continue
             looked += 1
-            found = self._in_bay(entry[1], part)
+            found = self._in_bay(entry[2], part)
             if found is not None:
-                return entry[1], *found
+                return entry[2], *found
         return None
 
 

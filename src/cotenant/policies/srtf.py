@@ -63,32 +63,31 @@ class _ByRemaining(Ranking):
         return record.remaining_at(view.now)
 
     def badness(self, view: View, record: JobRecord) -> tuple[float, float]:
-        end = _end_s(view, record)
-        if record.rate <= 0.0:
-            return end, math.inf
-        return end, max(end + _GRACE_S, math.nextafter(view.now, math.inf))
+        predicted, rate, done = record.predicted_s, record.rate, record.work_s
+        if predicted <= 0.0:
+            return math.inf, math.inf
+        now, since = view.now, record.rated_s
+        # A prediction outlived is doubled, as in ``remaining_at``.
+        if rate > 0.0:
+            late = done + rate * (now - since - _GRACE_S)
+            while predicted <= late:
+                predicted *= 2.0
+            end = since + (predicted - done) / rate
+            turn = end + _GRACE_S
+            return end, turn if turn > now else math.nextafter(now, math.inf)
+        # Loading or saving: as if it went on now.
+        while predicted <= done:
+            predicted *= 2.0
+        speed, layout = 1.0, view.layout
+        if record.place is not None and record.place.devices:
+            speed = layout.types[layout.device_type[record.place.devices[0]]].speed
+        return since + (predicted - done) / speed, math.inf
 
     def bound(self, view: View, record: JobRecord, speed: float) -> float:
-        return view.now + record.remaining_at(view.now) / speed + self._margin_s
+        now = view.now
+        return now + record.remaining_at(now) / speed + self._margin_s
 
     def may_stop(self, view: View, victim: JobRecord, record: JobRecord) -> bool:
         # Also by work, whatever the speeds of both: then the victim can never stop the job in turn.
-        return victim.remaining_at(view.now) > record.remaining_at(view.now)
-
-
-def _end_s(view: View, record: JobRecord) -> float:
-    """When a running job should end; a prediction outlived is doubled, as in ``remaining_at``."""
-    predicted = record.predicted_s
-    if predicted <= 0.0:
-        return math.inf
-    rate, done = record.rate, record.work_s
-    if rate > 0.0:
-        late = done + rate * (view.now - record.rated_s - _GRACE_S)
-    else:
-        # Loading or saving: as if it went on now.
-        late, rate = done, 1.0
-        if record.place is not None and record.place.devices:
-            rate = view.layout.types[view.layout.device_type[record.place.devices[0]]].speed
-    while predicted <= late:
-        predicted *= 2.0
-    return record.rated_s + (predicted - done) / rate
+        now = view.now
+        return victim.remaining_at(now) > record.remaining_at(now)

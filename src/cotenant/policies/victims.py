@@ -24,7 +24,8 @@ Standing = tuple[int, float]
 """(priority, minus badness): smaller is stopped first."""
 
 FREE: Standing = (-(1 << 62), 0.0)
-_Entry = tuple[Standing, int]
+_Entry = tuple[int, float, int]
+"""A standing and a bay; it compares with a standing as if it had no bay."""
 _SWEEP = 256
 _RUNNING, _STOPPING = Status.RUNNING, Status.STOPPING
 # Names of their own: looking up members of an enumeration is slow on the hot path.
@@ -47,9 +48,9 @@ class _Order:
             return
         entries = self.entries
         if old is not None:
-            del entries[bisect_left(entries, (old, bay))]
+            del entries[bisect_left(entries, (*old, bay))]
         if new is not None:
-            insort(entries, (new, bay))
+            insort(entries, (*new, bay))
         self.costs[bay] = new
 
 
@@ -92,20 +93,24 @@ class Victims(Index):
         """A job took devices."""
         job_id = record.id
         for bay, mask in self._layout.blocks(place.devices) or ():
-            jobs = self.in_bay[bay]
-            jobs[job_id] = jobs.get(job_id, 0) + mask.bit_count()
+            jobs, count = self.in_bay[bay], mask.bit_count()
+            jobs[job_id] = jobs.get(job_id, 0) + count
             self._dirty.add(bay)
+            if job_id in self.standing:
+                _insert(self._rows[bay], self.standing[job_id], count)
         self._changed[job_id] = record
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """A job left devices."""
-        job_id = record.id
+        job_id, standing = record.id, self.standing.get(record.id)
         for bay, mask in self._layout.blocks(place.devices) or ():
-            jobs = self.in_bay[bay]
-            left = jobs.pop(job_id, 0) - mask.bit_count()
+            jobs, count = self.in_bay[bay], mask.bit_count()
+            left = jobs.pop(job_id, 0) - count
             if left > 0:
                 jobs[job_id] = left
             self._dirty.add(bay)
+            if standing is not None:
+                _remove(self._rows[bay], standing, count)
         if job_id in self._ledger.held:
             self._changed[job_id] = record
             return
@@ -145,9 +150,14 @@ class Victims(Index):
                 gained = self._gained
                 if gained is None or after < gained:
                     self._gained = after
-        if record.place is not None:
-            for bay, _ in self._layout.blocks(record.place.devices) or ():
+        for place in (record.place, self._ledger.leaving.get(job_id)):
+            for bay, mask in (self._layout.blocks(place.devices) or ()) if place is not None else ():
                 self._dirty.add(bay)
+                row = self._rows[bay]
+                if before is not None:
+                    _remove(row, before, mask.bit_count())
+                if after is not None:
+                    _insert(row, after, mask.bit_count())
 
     def _judged(self, record: JobRecord) -> Standing | None:
         job_id, due = record.id, self._due
@@ -218,42 +228,42 @@ class Victims(Index):
         return tuple([self.order(kind, shape.gpus) for kind in shape.types])
 
     def order(self, kind: int, gpus: int) -> list[_Entry]:
-        """(standing, bay), best first, of bays where ``gpus`` devices can be had."""
-        if self._dirty:
-            self.refresh()
+        """(priority, minus badness, bay), best first, of bays where ``gpus`` devices can be had."""
         order = self._orders.get((kind, gpus))
         if order is None:
             order = self._orders[kind, gpus] = _Order(gpus, len(self._rows))
             self._of_kind[kind].append(order)
-            for bay in self._layout.type_bays[kind]:
-                row = self._rows[bay]
-                if gpus <= len(row):
-                    order.set(bay, row[gpus - 1])
+            self._dirty.update(self._layout.type_bays[kind])
+        if self._dirty:
+            self.refresh()
         return order.entries
 
     def refresh(self) -> None:
-        """Work out what the devices of touched bays cost; those not to be had are left out."""
-        layout, ledger, rows, standing = self._layout, self._ledger, self._rows, self.standing
-        whole, in_bay, of_kind, bay_type = ledger.whole, self.in_bay, self._of_kind, layout.bay_type
+        """Work out what so many devices of touched bays cost, for each number asked for."""
+        layout, ledger, rows = self._layout, self._ledger, self._rows
+        whole, of_kind, bay_type = ledger.whole, self._of_kind, layout.bay_type
         draining = ledger.draining if ledger.impaired else None
         for bay in self._dirty:
-            row: list[Standing] = []
-            if draining is None or not draining[layout.bay_node[bay]]:
-                for job_id, count in in_bay[bay].items():
-                    cost = standing.get(job_id)
-                    if cost is not None:
-                        if count == 1:
-                            row.append(cost)
-                        else:
-                            row += (cost,) * count
-                row.sort()
-                free = whole[bay]
-                if free:
-                    row[:0] = (FREE,) * free.bit_count()
-            rows[bay] = row
+            row, free = rows[bay], whole[bay].bit_count()
+            have = free + len(row)
+            if draining is not None and draining[layout.bay_node[bay]]:
+                have = 0
             for order in of_kind[bay_type[bay]]:
                 last = order.last
-                cost = row[last] if last < len(row) else None
+                cost = None if last >= have else FREE if last < free else row[last - free]
                 if cost is not order.costs[bay]:
                     order.set(bay, cost)
         self._dirty.clear()
+
+
+def _insert(row: list[Standing], standing: Standing, count: int) -> None:
+    if count == 1:
+        insort(row, standing)
+    else:
+        at = bisect_left(row, standing)
+        row[at:at] = (standing,) * count
+
+
+def _remove(row: list[Standing], standing: Standing, count: int) -> None:
+    at = bisect_left(row, standing)
+    del row[at : at + count]

@@ -55,7 +55,7 @@ class Line:
         self.count = 0
         self.blocked = False
         self.limit = NO_VICTIM
-        self.costs: tuple[list[tuple[Standing, int]], ...] | None = None
+        self.costs: tuple[list[tuple[int, float, int]], ...] | None = None
 
 
 class Claim:
@@ -256,9 +256,13 @@ class Waiting(Index):
 
     def heads(self) -> list[_Entry]:
         """Heads of the lines that are not blocked, in order."""
-        if len(self._open) < 2:
-            return [self._head(line) for line in self._open]
-        return sorted([self._head(line) for line in self._open], key=_key)
+        live, found = self.live, []
+        for line in self._open:
+            entry = line.heap[0]
+            found.append(entry if live.get(entry[1].id) is entry else self._head(line))
+        if len(found) > 1:
+            found.sort(key=_key)
+        return found
 
     def block(self, line: Line, limit: Standing) -> None:
         """The head of this line cannot be helped for now."""
@@ -275,26 +279,21 @@ class Waiting(Index):
 
     def look_again(self, now: float) -> None:
         """Unblock lines that free devices, or a job that has come to be a victim, may help."""
-        victims, freed = self.victims(), self.freed
+        victims, freed = self._victims or self.victims(), self.freed
         gained = victims.turn(now)
-        if not freed and gained is None:
+        if freed:
+            self.freed = False
+            lines = list(self.blocked)
+        elif gained is None:
             return
-        self.freed = False
-        helped = []
-        victims.refresh()
-        for line in self.blocked:
-            limit = line.limit
+        else:
             # CPU-only jobs have no limit: only what is free helps them.
-            if freed or (gained is not None and gained < limit):
-                for entries in line.costs or ():
-                    if entries and entries[0][0] < limit:
-                        helped.append(line)
-                        break
-                else:
-                    if not line.costs:
-                        helped.append(line)
-        for line in helped:
-            self._reopen(line)
+            lines = [line for line in self.blocked if gained < line.limit]
+        if lines:
+            victims.refresh()
+        for line in lines:
+            if _may_be_helped(line):
+                self._reopen(line)
 
     def victims(self) -> Victims:
         """The running jobs, as victims of those that wait here."""
@@ -308,6 +307,8 @@ class Waiting(Index):
         if self._versioned and self._ranking.version(self._view) != self._version:
             self._build()
         timers, live = self._timers, self.live
+        if not timers:
+            return math.inf
         while timers and timers[0][0] <= now:
             _, job_id, entry = heapq.heappop(timers)
             if live.get(job_id) is entry:
@@ -320,6 +321,17 @@ class Waiting(Index):
     def claimed_gpus(self, tenant: str) -> int:
         """Devices being emptied for a tenant's jobs; they count against its ceiling."""
         return sum(len(c.devices) for c in self.claims.values() if c.record.job.tenant == tenant)
+
+
+def _may_be_helped(line: Line) -> bool:
+    """Whether some bay has the devices below the line's limit; cheap, and never wrongly no."""
+    if not line.costs:
+        return True
+    limit = line.limit
+    for entries in line.costs:  # noqa: SIM110 - a generator is slow on the hot path
+        if entries and entries[0] < limit:
+            return True
+    return False
 
 
 def _key(entry: _Entry) -> _Key:
