@@ -102,9 +102,13 @@ class _Step:
             if node >= 0:
                 return (Start(record.id, (), why=_START, node=node),)
         else:
-            devices = find_whole(view.ledger, shape)
-            if devices is not None:
-                return (Start(record.id, devices, why=_START),)
+            free = view.ledger.free_count
+            for kind in shape.types:
+                if free[kind] >= shape.gpus:
+                    devices = find_whole(view.ledger, shape)
+                    if devices is not None:
+                        return (Start(record.id, devices, why=_START),)
+                    break
             found, limit = self._preempt(record, shape)
             if found:
                 return found
@@ -192,13 +196,13 @@ class _Search:
         view, job_id = self.view, self.record.id
         stops: list[Decision] = [Reserve(job_id, devices)]
         for victim in victims:
-            price = suspend_price_s(view.settings, victim) * victim.job.gpus
-            stops.append(Stop(victim.id, True, job_id, Why("lower-rank", {"price_gpu_s": round(price, 1)})))
+            price = round(suspend_price_s(view.settings, victim) * victim.job.gpus, 1)
+            stops.append(Stop(victim.id, True, job_id, Why("lower-rank", {"price_gpu_s": price})))
         return tuple(stops)
 
     def _in_one_bay(self, kind: int) -> tuple[tuple[int, ...], list[JobRecord]] | None:
         """The bay whose g-th device costs least; between priorities, the cheapest suspension."""
-        gpus, limit, view = self.record.job.gpus, self.limit, self.view
+        gpus, limit, view, priority = self.record.job.gpus, self.limit, self.view, self.record.priority
         best, least = None, math.inf
         for entry in self.victims.order(kind, gpus)[:_LOOK]:
             if not entry < limit:
@@ -206,7 +210,7 @@ class _Search:
             found = self._in_bay(entry[2], gpus)
             if found is None or not found[1]:
                 continue
-            if entry[0] == self.record.priority:
+            if entry[0] == priority:
                 return best or found
             price = sum(suspend_price_s(view.settings, v) * v.job.gpus for v in found[1])
             if price < least:
@@ -217,10 +221,13 @@ class _Search:
         """Free devices of a bay first, then those of the fewest devices' worth of victims."""
         ledger, layout = self.view.ledger, self.view.layout
         whole = ledger.whole[bay]
-        mask = low_bits(whole, min(gpus, whole.bit_count())) if whole else 0
-        need, free = gpus - mask.bit_count(), layout.devices(bay, mask) if mask else ()
-        if not need:
-            return free, []
+        need = gpus
+        free: tuple[int, ...] = ()
+        if whole:
+            mask = low_bits(whole, min(gpus, whole.bit_count()))
+            need, free = gpus - mask.bit_count(), layout.devices(bay, mask)
+            if not need:
+                return free, []
         candidates = self._candidates(bay)
         picked = fewest(candidates, need)
         if picked is None:
@@ -237,9 +244,13 @@ class _Search:
     def _emptied(
         self, bay: int, gpus: int, free: tuple[int, ...], picked: list[_Candidate]
     ) -> tuple[tuple[int, ...], list[JobRecord]]:
-        layout, running, devices = self.view.layout, self.view.running, list(free)
+        bay_of, running, held = self.view.layout.device_bay, self.view.running, self.view.ledger.held
+        if len(picked) == 1 and not free and picked[0][0] == gpus == picked[0][3]:
+            # Most often one takes exactly another's place.
+            return held[picked[0][2]].devices, [running[picked[0][2]]]
+        devices = list(free)
         for _, _, job_id, _ in picked:
-            here = [d for d in self.view.ledger.held[job_id].devices if layout.device_bay[d] == bay]
+            here = [d for d in held[job_id].devices if bay_of[d] == bay]
             devices += here[: gpus - len(devices)]
         return tuple(sorted(devices)), [running[c[2]] for c in picked]
 

@@ -163,7 +163,7 @@ class Waiting(Index):
                     self.freed = True
                     break
         if claimed:
-            for owner in {claimed[d] for d in place.devices if d in claimed}:
+            for owner in {claimed[d]: None for d in place.devices if d in claimed}:
                 self._judge(self.claims[owner])
 
     def capacity(self, devices: tuple[int, ...]) -> None:
@@ -172,15 +172,16 @@ class Waiting(Index):
             self._build()
             return
         reserved, claimed = self._ledger.reserved, self._claimed
-        owners = dict.fromkeys([reserved.get(d) for d in devices])
+        owners = {reserved.get(d): None for d in devices}
         starts = False
         if claimed:
-            before = {claimed[d] for d in devices if d in claimed}
+            before = {claimed[d]: None for d in devices if d in claimed}
             for job_id in before:
                 # What a job had reserved that now starts is not free, but about to be its own.
                 starts = starts or self.claims[job_id].record.status == _RUNNING
-            for job_id in sorted(before.difference(owners)):
-                self._unclaim(job_id)
+            for job_id in sorted(before):
+                if job_id not in owners:
+                    self._unclaim(job_id)
         if None in owners and not starts:
             self.unblock()
         for owner in owners:
@@ -203,10 +204,13 @@ class Waiting(Index):
         node, residents = ledger.layout.device_node, ledger.residents
         broken, ready = False, True
         for device in claim.devices:
-            if not ledger.usable[device] or ledger.draining[node[device]]:
-                broken = True
             if residents[device]:
                 ready = False
+                break
+        if ledger.impaired:
+            for device in claim.devices:
+                if not ledger.usable[device] or ledger.draining[node[device]]:
+                    broken = True
         if broken:
             self.broken.add(job_id)
         elif self.broken:
