@@ -93,15 +93,16 @@ class ConfigError(InputError):
 
 
 class UnknownNameError(InputError):
-    """A name that no registry knows; the message offers the nearest and the full list."""
+    """A name that no registry knows; the message offers the nearest, the full list, and perhaps advice."""
 
     exit_code = 2
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, advice: str = "") -> None:
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
         near = difflib.get_close_matches(name, self.known, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ";"
-        super().__init__(f'no {kind} "{name}"{hint} known: {", ".join(self.known)}')
+        more = f"; {advice}" if advice else ""
+        super().__init__(f'no {kind} "{name}"{hint} known: {", ".join(self.known)}{more}')
 
 
 class InfeasibleError(CotenantError):

@@ -107,6 +107,12 @@ def test_an_unknown_policy_gives_the_list_and_a_suggestion(inside: Run, jobs_csv
         (["simulate", "jobs.csv", "-p", "absent.py:X", "--gpus", "2"], 1, "absent.py: no such file"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--cluster", "c.toml"], 1, "give one of them"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--polcy", "x"], 2, "--polcy"),
+        (
+            ["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--gpu-type", "V10O"],
+            2,
+            'mean "V100"? known: A10',
+        ),
+        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--gpu-type", "x"], 2, "in a cluster file"),
         (["simulat"], 2, "simulat"),
         (["replay", "jobs.csv"], 1, "cannot be read as a manifest"),
         (["validate", "nowhere.toml"], 1, "nowhere.toml: no such file"),
@@ -314,6 +320,15 @@ def test_nothing_typed_beside_a_run_file_is_ignored(
         "simulate", "--run", "run.toml", "-o", "o", "--workers", "1", "--json", "--quiet", "--force"
     )
     assert fine.returncode == 0, fine.stderr
+
+
+def test_a_device_type_by_any_of_its_names_gives_the_same_bytes(inside: Run, jobs_csv: Path) -> None:
+    logs = set()
+    for i, name in enumerate(("V100", "v100", "Tesla V100", "nvidia-v100-sxm2-16gb")):
+        words = ("-p", "colocate", "--gpus", "2", "--gpu-type", name, "-o", f"o{i}")
+        assert inside("simulate", "jobs.csv", *words).returncode == 0
+        logs.add((jobs_csv.parent / f"o{i}" / "runs" / "colocate" / "seed-0" / "events.jsonl").read_bytes())
+    assert len(logs) == 1
 
 
 def test_results_are_compared_reported_and_explained(inside: Run, jobs_csv: Path, mine_py: Path) -> None:

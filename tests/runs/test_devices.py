@@ -100,7 +100,7 @@ def test_a_cluster_file_of_unknown_memory_is_told_on(tmp_path: Path) -> None:
 def test_without_a_type_jobs_do_share() -> None:
     two = jobs(model=["A3C/b4", "A3C/b4"], memory_bytes=[GIB, GIB])
     assert cotenant.simulate(two, 1, "colocate").summary["makespan_s"] < 20.0
-    alone = cotenant.simulate(two, 1, "colocate", gpu_type="mystery")
+    alone = cotenant.simulate(two, 1, "colocate", gpu_type="gpu")
     assert alone.summary["makespan_s"] == 20.0
 
 

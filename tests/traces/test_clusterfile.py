@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.errors import ConfigError, CotenantError
+from cotenant.errors import ConfigError, CotenantError, UnknownNameError
 from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.quantities import GIB, MIB
 from cotenant.profiles.catalogue import device_type
@@ -189,7 +189,10 @@ def test_options_make_equal_nodes() -> None:
     cluster = cluster_from_options(20, 8, "V100")
     assert [dict(node.gpus) for node in cluster.nodes] == [{"V100": 8}, {"V100": 8}, {"V100": 4}]
     assert cluster.types[0].memory_bytes > 0
-    assert cluster_from_options(4, 4, "made-up").types == (DeviceType(name="made-up"),)
+    assert cluster_from_options(4, 4).types == (DeviceType(name="gpu"),)
+    assert cluster_from_options(20, 8, "tesla-v100").types == cluster.types
+    with pytest.raises(UnknownNameError, match='no device type "made-up"; known: A10, .*in a cluster file'):
+        cluster_from_options(4, 4, "made-up")
     for gpus, each in ((0, 8), (8, 0), (10**9, 8)):
         with pytest.raises(ConfigError):
             cluster_from_options(gpus, each)

@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
-from cotenant.errors import ConfigError, QuantityError
+from cotenant.errors import ConfigError, QuantityError, UnknownNameError
 from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.quantities import parse_bytes
-from cotenant.profiles.catalogue import canonical_type, under_name
+from cotenant.profiles.catalogue import canonical_type, device_type, under_name
+from cotenant.profiles.catalogue import known as catalogue
 from cotenant.traces.clusterwrite import to_toml
 from cotenant.traces.documents import Document, read_document
 from cotenant.traces.nodelists import read_node_list
@@ -34,6 +35,8 @@ __all__ = [
 MAX_NODES = 1_000_000
 MAX_DEVICES = 10_000_000
 _MAX_BYTES = 1 << 60
+_ANY = "gpu"
+"""A device type of which nothing is known."""
 
 
 class _Type(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -88,21 +91,34 @@ def known_type(name: str) -> DeviceType | None:
 def cluster_from_options(gpus: int, gpus_per_node: int = 8, gpu_type: str = "gpu") -> Cluster:
     """Equal nodes of one device type, as the command line asks for them.
 
-    A type that the catalogue does not know has unknown memory: nothing is decided on memory.
+    Parameters
+    ----------
+    gpu_type : str
+        A name or alias of the catalogue, which becomes the catalogue's name; or ``gpu``, a
+        device of unknown memory: nothing is decided on memory.
 
     Raises
     ------
     ConfigError
         If a count is not positive or too large.
+    UnknownNameError
+        If the catalogue does not know the type; a cluster file can describe others.
 
     Examples
     --------
-    >>> cluster_from_options(20, 8, "mystery").nodes[-1].gpus
-    (('mystery', 4),)
+    >>> cluster_from_options(20, 8, "tesla v100").nodes[-1].gpus
+    (('V100', 4),)
     """
     if gpus > MAX_DEVICES:
         raise ConfigError(f"{gpus:,} devices asked for; the most is {MAX_DEVICES:,}")
-    kind = known_type(gpu_type) or DeviceType(name=gpu_type)
+    if gpu_type == _ANY:
+        kind = DeviceType(name=_ANY)
+    elif canonical_type(gpu_type) is None:
+        raise UnknownNameError(
+            "device type", gpu_type, catalogue(), advice="describe others in a cluster file"
+        )
+    else:
+        kind = device_type(gpu_type)
     return Cluster.uniform(gpus, gpus_per_node=gpus_per_node, gpu_type=kind)
 
 
