@@ -191,7 +191,7 @@ def test_options_make_equal_nodes() -> None:
     assert cluster.types[0].memory_bytes > 0
     assert cluster_from_options(4, 4).types == (DeviceType(name="gpu"),)
     assert cluster_from_options(20, 8, "tesla-v100").types == cluster.types
-    with pytest.raises(UnknownNameError, match='no device type "made-up"; known: A10, .*in a cluster file'):
+    with pytest.raises(UnknownNameError, match=r'no device type "made-up"; known: A10, .*in a cluster file'):
         cluster_from_options(4, 4, "made-up")
     for gpus, each in ((0, 8), (8, 0), (10**9, 8)):
         with pytest.raises(ConfigError):

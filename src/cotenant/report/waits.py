@@ -124,4 +124,6 @@ def helped(waits: tuple[Wait, ...], gpus: int) -> str:
         return "a policy that starts it: nobody was ahead of it, and the policy gave no reason to wait"
     if wait.silent and last.reason == Reason.BEHIND_HEAD:
         return "an earlier start of the jobs ahead, or a policy that looks past the head of the queue"
-    return last.remedy(gpus)
+    ahead = plural(last.ahead_jobs, "job")
+    behind = f"; {ahead} ahead of it" if wait.silent and last.ahead_jobs and last.reason not in _CEILING else ""
+    return last.remedy(gpus) + behind
