@@ -85,7 +85,7 @@ def test_a_policy_of_ones_own_is_loaded_from_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tail", "message"),
     [
-        ("NoPolicy", "is not a policy: it needs a class with a method decide"),
+        ("NoPolicy", "has no decide(view): it needs a class with a method decide"),
         ("Absent", "has no 'Absent'; it has: Mine, NoPolicy, Needs"),
         ("Mine:facto=1", 'no parameter "facto"; did you mean "factor"'),
         ("Mine:factor=big", "must be float, found 'big'"),
@@ -152,5 +152,5 @@ def test_a_configuration_refuses_what_contradicts_itself() -> None:
         RunConfig(**base, cluster="c.toml", gpus=4).check()
     with pytest.raises(ConfigError, match="seeds must be 1 or more, found 0"):
         RunConfig(**base, seeds=0).check()
-    with pytest.raises(ConfigError, match="unknown field"):
+    with pytest.raises(ConfigError, match='no setting "sharers"; did you mean "max_sharers"'):
         RunConfig(**base, settings={"sharers": 3}).check()

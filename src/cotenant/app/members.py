@@ -48,10 +48,12 @@ def _listed(name: str) -> dict[str, Any]:
 
 
 def _describe(name: str) -> dict[str, Any]:
-    from cotenant import registry
     from cotenant.model.params import parameters_of
+    from cotenant.runs.spec import build_policy, parse_policy, policy_class
 
-    cls = registry.load("policy", name)
+    cls = policy_class(name)
+    if not any(p.required for p in parameters_of(cls)):
+        build_policy(parse_policy(name))  # refuses a class that does not store its parameters
     return {
         "name": name,
         "summary": _first_line(cls),

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from cotenant.checks.scenarios import scenario
-from cotenant.errors import CotenantError
+from cotenant.errors import ConfigError, CotenantError
 from cotenant.model import events as ev
 from cotenant.model.plan import Plan
 from cotenant.model.ports import Policy
 from cotenant.model.view import View
+from cotenant.runs.spec import policy_object
 from cotenant.testing import Harness, HarnessRun
 
 __all__ = ["ContractError", "check_policy"]
@@ -43,7 +44,14 @@ def check_policy(
     ------
     ContractError
         Naming the scenario (repeat it with ``first=N, scenarios=1``) and what is wrong.
+    ConfigError
+        If the factory does not make a policy, or one that does not store its parameters.
     """
+    if not callable(factory):
+        raise ConfigError(
+            f"check_policy takes a class, or a function that makes a policy, found {factory!r:.60}"
+        )
+    policy_object(factory())
     for number in range(first, first + scenarios):
         try:
             _check_one(factory, number, refusals)

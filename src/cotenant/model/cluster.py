@@ -102,13 +102,22 @@ class Cluster(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         Raises
         ------
         ConfigError
-            If a count is not positive.
+            If a count is not positive, or the type is not a ``DeviceType``.
 
         Examples
         --------
         >>> Cluster.uniform(20, gpus_per_node=8).gpu_count
         20
         """
+        if gpu_type is not None and not isinstance(gpu_type, DeviceType):
+            raise ConfigError(
+                f"gpu_type is a DeviceType, found {gpu_type!r:.60}; a name is looked up by "
+                f'cotenant.simulate(jobs, {gpus}, gpu_type="V100"), or by '
+                'cotenant.profiles.catalogue.device_type("V100")'
+            )
+        for name, count in (("gpus", gpus), ("gpus_per_node", gpus_per_node)):
+            if not isinstance(count, int) or isinstance(count, bool):
+                raise ConfigError(f"{name} must be a whole number, found {count!r:.60}")
         if gpus < 1 or gpus_per_node < 1:
             raise ConfigError(
                 f"a cluster needs at least one device, found gpus={gpus}, gpus_per_node={gpus_per_node}"

@@ -68,8 +68,23 @@ class Params:
         return parameters_of(cls)
 
     def get_params(self) -> dict[str, Any]:
-        """The value of every parameter."""
-        return {parameter.name: getattr(self, parameter.name) for parameter in self.parameters()}
+        """The value of every parameter.
+
+        Raises
+        ------
+        ConfigError
+            If one is not stored under its own name.
+        """
+        found = {}
+        for name in (parameter.name for parameter in self.parameters()):
+            try:
+                found[name] = getattr(self, name)
+            except AttributeError:
+                raise ConfigError(
+                    f"{_label(type(self))} does not store its parameter {name}: "
+                    f"store it under its own name, self.{name} = {name}"
+                ) from None
+        return found
 
     def set_params(self, **changes: Any) -> Self:
         """Change parameters in place, through ``__init__`` so that its checks apply; return self.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cotenant.errors import ConfigError, PolicyError
+from cotenant.errors import ConfigError, CotenantError, PolicyError
 from cotenant.model.cluster import Cluster
 from cotenant.model.settings import Settings
+from cotenant.runs.blame import asks_in_vain, is_inside
+from cotenant.runs.config import settings_of
 from cotenant.runs.control import Control, on_interrupt
 from cotenant.runs.devices import cluster_of, unknown_memory
 from cotenant.runs.folders import claim
@@ -19,7 +21,7 @@ from cotenant.runs.manifest import RunEntry, new_manifest, write_manifest
 from cotenant.runs.prepare import Prepared
 from cotenant.runs.result import Result
 from cotenant.runs.single import Outcome, run_one
-from cotenant.runs.spec import build_policy, folder_names, params_of, parse_policy
+from cotenant.runs.spec import build_policy, folder_names, params_of, parse_policy, policy_object
 from cotenant.runs.world import build_world, kind_of
 
 if TYPE_CHECKING:
@@ -96,10 +98,10 @@ def generate(
 def simulate(
     workload: Workload | str | Path,
     cluster: Cluster | str | Path | int | None = None,
-    policy: str | Policy = "fifo",
+    policy: str | Policy | type = "fifo",
     *,
     seed: int = 0,
-    settings: Settings | None = None,
+    settings: Settings | Mapping[str, Any] | None = None,
     forecast: str | Forecast | None = "lookup",
     runtime: str | RuntimeForecast | None = "history",
     profiles: str | Path | None = None,
@@ -117,9 +119,12 @@ def simulate(
     cluster : Cluster, path, int, optional
         A number is that many devices in equal nodes; left out, the trace's own cluster.
     policy : str or Policy
-        As on the command line (``"las:factor=2"``, ``"mine.py:MyPolicy"``), or an object.
+        As on the command line (``"las:factor=2"``, ``"mine.py:MyPolicy"``), or an object, or
+        a class that needs no parameter.
     seed : int
-    settings : Settings, optional
+        Zero or more.
+    settings : Settings or mapping, optional
+        A mapping holds those that differ from their defaults.
     forecast, runtime : str or object, optional
         What the policy may know of speeds and running times; None is nothing.
     profiles : path, optional
@@ -141,7 +146,7 @@ def simulate(
     Raises
     ------
     CotenantError
-        For bad input; ``PolicyError`` if the policy raised an error.
+        For bad input; ``PolicyError`` if the policy raised an error, which is its ``__cause__``.
     KeyboardInterrupt
         If it was interrupted; what ``out`` holds then is valid.
 
@@ -152,6 +157,8 @@ def simulate(
     >>> result.summary["jobs_finished"]
     20
     """
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise ConfigError(f"seed must be a whole number, 0 or more, found {seed!r:.60}")
     prepared = _prepare(
         workload,
         cluster,
@@ -168,18 +175,24 @@ def simulate(
         profiles=None if profiles is None else str(profiles),
     )
     spec = parse_policy(policy) if isinstance(policy, str) else None
-    chosen = build_policy(spec) if spec is not None else policy
-    label = spec.text if spec is not None else type(policy).__name__
+    chosen = build_policy(spec) if spec is not None else policy_object(policy)
+    label = spec.text if spec is not None else type(chosen).__name__
     folder = Path(tempfile.mkdtemp(prefix="cotenant-")) if out is None else Path(out)
     result = Result(
         folder / _place(label, seed), policy=label, seed=seed, temporary=folder if out is None else None
     )
-    outcome = _run(prepared, chosen, label, seed, folder)
+    caught: list[Exception] = []
+    outcome = _run(prepared, chosen, label=label, seed=seed, folder=folder, caught=caught)
     if outcome.status == "failed":
-        raise PolicyError(outcome.error)
+        kind = PolicyError if _is_policys(chosen, caught[0]) else CotenantError
+        raise kind(outcome.error) from caught[0]
     if outcome.status == "interrupted":
         raise KeyboardInterrupt
     return result
+
+
+def _is_policys(policy: Any, problem: Exception) -> bool:
+    return isinstance(problem, PolicyError) or asks_in_vain(problem) or is_inside(policy, problem)
 
 
 def _prepare(
@@ -188,7 +201,7 @@ def _prepare(
     *,
     gpus_per_node: int,
     gpu_type: str | None,
-    settings: Settings | None,
+    settings: Settings | Mapping[str, Any] | None,
     incidents: Sequence[Event],
 ) -> Prepared:
     if gpu_type is not None and not isinstance(cluster, int):
@@ -204,20 +217,29 @@ def _prepare(
         if found is None:
             raise ConfigError("the workload does not say on what cluster it ran; give a cluster")
         place = found
+    chosen = settings if isinstance(settings, Settings) else _settings(settings)
     return Prepared(
         workload=jobs,
         cluster=place.check(),
-        settings=(settings or Settings()).check(),
+        settings=chosen.check(),
         incidents=tuple(incidents),
         assumptions=(*assumed, *unknown_memory(place)),
     )
+
+
+def _settings(given: Mapping[str, Any] | None) -> Settings:
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(f"settings are a Settings or a mapping of names to values, found {given!r:.60}")
+    return settings_of(given or {})
 
 
 def _place(label: str, seed: int) -> str:
     return f"runs/{folder_names([label])[0]}/seed-{seed}"
 
 
-def _run(prepared: Prepared, policy: Any, label: str, seed: int, folder: Path) -> Outcome:
+def _run(
+    prepared: Prepared, policy: Any, *, label: str, seed: int, folder: Path, caught: list[Exception]
+) -> Outcome:
     claim(folder)
     world = build_world(prepared, seed)
     entry = RunEntry(policy=label, seed=seed, folder=_place(label, seed))
@@ -239,7 +261,13 @@ def _run(prepared: Prepared, policy: Any, label: str, seed: int, folder: Path) -
     control = Control()
     with on_interrupt(control.stop):
         outcome = run_one(
-            prepared, policy, label=label, seed=seed, folder=folder / entry.folder, control=control
+            prepared,
+            policy,
+            label=label,
+            seed=seed,
+            folder=folder / entry.folder,
+            control=control,
+            caught=caught,
         )
     entry.status, entry.error = outcome.status, outcome.error
     entry.log_sha256, entry.log_bytes = outcome.log_sha256, outcome.log_bytes

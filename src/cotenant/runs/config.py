@@ -10,7 +10,7 @@ import msgspec
 from cotenant.errors import ConfigError
 from cotenant.model.settings import Settings
 
-__all__ = ["RunConfig", "parse_settings"]
+__all__ = ["RunConfig", "parse_settings", "settings_of"]
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -92,15 +92,34 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ConfigError
             For an unknown setting or a value out of range.
         """
-        try:
-            return msgspec.convert(self.settings, Settings).check()
-        except msgspec.ValidationError as error:
-            known = ", ".join(Settings.__struct_fields__)
-            raise ConfigError(f"settings: {error}; known: {known}") from None
+        return settings_of(self.settings)
 
     def seed_list(self) -> list[int]:
         """The seeds, in order."""
         return list(range(self.seed, self.seed + self.seeds))
+
+
+def settings_of(given: Mapping[str, Any]) -> Settings:
+    """All settings, defaults included, from those that differ; nothing is converted.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown setting (with the nearest and all known), or a value of another type or
+        out of range.
+
+    Examples
+    --------
+    >>> settings_of({"round_s": 60}).round_s
+    60.0
+    """
+    for name in given:
+        if name not in Settings.__struct_fields__:
+            raise ConfigError(_unknown(str(name), dict.fromkeys(Settings.__struct_fields__)))
+    try:
+        return msgspec.convert(dict(given), Settings).check()
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings: {error}") from None
 
 
 def parse_settings(items: Iterable[str]) -> dict[str, Any]:

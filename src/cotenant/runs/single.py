@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from cotenant.errors import CotenantError
+from cotenant.runs.blame import sentence
 from cotenant.runs.control import Control
 from cotenant.runs.folders import sha256_of, write_whole
 from cotenant.runs.manifest import Status
@@ -46,11 +47,13 @@ def run_one(
     seed: int,
     folder: Path,
     control: Control | None = None,
+    caught: list[Exception] | None = None,
 ) -> Outcome:
     """Run one policy with one seed; log, metrics and tables are written to ``folder``.
 
     An error that the policy raises ends this run only: the outcome says ``failed``, the log
-    as far as it was written stays, and ``error.txt`` holds the traceback.
+    as far as it was written stays, and ``error.txt`` holds the traceback. The exception
+    itself is appended to ``caught``.
     """
     control = control or Control()
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,23 +61,19 @@ def run_one(
         summary = _simulate(prepared, policy, label=label, seed=seed, folder=folder, control=control)
         status: Status = "interrupted" if control.interrupted else "complete"
         outcome = Outcome(policy=label, seed=seed, status=status, summary=summary)
-    except CotenantError as problem:
-        outcome = _failed(label, seed, folder, str(problem), problem.exit_code)
     except Exception as problem:
         # A policy is anybody's code; whatever it raises must not take the other runs along.
-        blamed = f"policy {label} raised" if _inside(policy, problem) else "fault of cotenant:"
-        text = f"{blamed} {type(problem).__name__}: {problem}; see {folder / ERROR}"
-        outcome = _failed(label, seed, folder, text, 1)
+        text = sentence(policy, label, problem)
+        code = problem.exit_code if isinstance(problem, CotenantError) else 1
+        if caught is not None:
+            caught.append(problem)
+        elif not isinstance(problem, CotenantError):
+            text += f"; see {folder / ERROR}"
+        outcome = _failed(label, seed, folder, text, code)
     log = folder / EVENTS
     if log.is_file():
         outcome.log_sha256, outcome.log_bytes = sha256_of(log), log.stat().st_size
     return outcome
-
-
-def _inside(policy: Any, problem: Exception) -> bool:
-    """True if the error came out of the policy, or out of what it called."""
-    frames = traceback.walk_tb(problem.__traceback__)
-    return any(frame.f_locals.get("self") is policy for frame, _ in frames)
 
 
 def _failed(label: str, seed: int, folder: Path, text: str, code: int) -> Outcome:

@@ -16,11 +16,22 @@ from typing import Any
 import msgspec
 
 from cotenant import registry
-from cotenant.errors import ConfigError, UnknownNameError
-from cotenant.model.params import build_from_strings
+from cotenant.errors import ConfigError, CotenantError, UnknownNameError
+from cotenant.model.params import build_from_strings, parameters_of
+from cotenant.runs.blame import place_of
 
-__all__ = ["PolicySpec", "build_policy", "folder_names", "params_of", "parse_policies", "parse_policy"]
+__all__ = [
+    "PolicySpec",
+    "build_policy",
+    "folder_names",
+    "params_of",
+    "parse_policies",
+    "parse_policy",
+    "policy_class",
+    "policy_object",
+]
 
+_RULE = "it needs a class with a method decide(view)"
 _MAX_FOLDER = 60
 _ELSEWHERE = {
     "pack": "best-fit",
@@ -129,10 +140,89 @@ def build_policy(spec: PolicySpec) -> Any:
     ConfigError
         For an unknown parameter or a wrong value, or if the object is no policy.
     """
-    cls = _load(spec.target)
-    if not inspect.isclass(cls) or not callable(getattr(cls, "decide", None)):
-        raise ConfigError(f'"{spec.target}" is not a policy: it needs a class with a method decide(view)')
-    return build_from_strings(cls, spec.params)
+    cls = policy_class(spec.target)
+    try:
+        policy = build_from_strings(cls, spec.params)
+    except CotenantError:
+        raise
+    except Exception as error:
+        raise ConfigError(_not_built(spec.target, cls, error)) from error
+    params_of(policy)
+    return policy
+
+
+def policy_class(target: str) -> Any:
+    """The class behind a name, if it is one of a policy.
+
+    Raises
+    ------
+    UnknownNameError
+        With the nearest name and the full list.
+    ConfigError
+        If it is no class with a method ``decide(view)``.
+    """
+    cls = _load(target)
+    if not inspect.isclass(cls):
+        raise ConfigError(f'"{target}" is a {type(cls).__name__}, not a policy: {_RULE}')
+    _check_decide(cls, f'"{target}"')
+    return cls
+
+
+def policy_object(given: Any) -> Any:
+    """A policy handed over in Python: an object with ``decide(view)``, or a class that needs nothing.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither.
+    """
+    name = given.__name__ if inspect.isclass(given) else type(given).__name__
+    if not callable(getattr(given, "decide", None)):
+        shown = f"class {name}" if inspect.isclass(given) else f"{given!r:.60}"
+        raise ConfigError(
+            f"a policy is a name, a specification (las:factor=2, mine.py:MyPolicy) or an object with "
+            f"decide(view), found {shown}"
+        )
+    if not inspect.isclass(given):
+        _check_decide(given, f"policy {name}")
+        params_of(given)
+        return given
+    _check_decide(given, f"policy {name}")
+    needed = [p.name for p in parameters_of(given) if p.required]
+    if needed:
+        raise ConfigError(
+            f"policy {name} is a class that needs {', '.join(needed)}; give an object, {name}(...)"
+        )
+    try:
+        policy = given()
+    except CotenantError:
+        raise
+    except Exception as error:
+        raise ConfigError(_not_built(name, given, error)) from error
+    params_of(policy)
+    return policy
+
+
+def _check_decide(owner: Any, label: str) -> None:
+    decide = getattr(owner, "decide", None)
+    if not callable(decide):
+        raise ConfigError(f"{label} has no decide(view): {_RULE}")
+    static = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, "decide"))
+    try:
+        inspect.signature(decide).bind(*([None] * (2 if static else 1)))
+    except TypeError:
+        raise ConfigError(
+            f"{label}: decide must take the view and nothing else: def decide(self, view)"
+        ) from None
+    except ValueError:
+        return  # no signature to be had, as with some compiled methods
+
+
+def _not_built(label: str, cls: type, error: Exception) -> str:
+    place = place_of(cls, error)
+    return f"policy {label} raised {type(error).__name__} when it was made: {error}" + (
+        f" ({place})" if place else ""
+    )
 
 
 def _load(target: str) -> Any:
@@ -151,9 +241,26 @@ def _load(target: str) -> Any:
 
 
 def params_of(policy: Any) -> dict[str, Any]:
-    """All parameters of a policy object, those with default values included."""
+    """All parameters of a policy object, those with default values included.
+
+    Raises
+    ------
+    ConfigError
+        If one of them is not stored under its own name.
+    """
     getter = getattr(policy, "get_params", None)
-    return dict(getter()) if callable(getter) else {}
+    if not callable(getter):
+        return {}
+    try:
+        return dict(getter())
+    except CotenantError:
+        raise
+    except Exception as error:
+        place = place_of(policy, error)
+        raise ConfigError(
+            f"{type(policy).__name__}.get_params() raised {type(error).__name__}: {error}"
+            + (f" ({place})" if place else "")
+        ) from error
 
 
 def folder_names(texts: Iterable[str]) -> list[str]:
