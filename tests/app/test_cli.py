@@ -494,3 +494,10 @@ def test_a_policy_whose_starts_are_all_refused_is_not_silent(inside: Run, jobs_c
     assert done.returncode == 0, done.stderr
     # At 0 two starts are refused, at 50 three.
     assert "over.py:Over: 3 of 3 jobs never started; 5 decisions refused: memory (5)." in done.stdout
+
+
+def test_what_is_replaced_is_said(inside: Run, jobs_csv: Path) -> None:
+    first = inside("simulate", str(jobs_csv), "-p", "fifo,las", "--gpus", "2", "--seeds", "2")
+    assert "replaced" not in first.stderr
+    second = inside("simulate", str(jobs_csv), "-p", "srtf", "--gpus", "2")
+    assert "replaced: the earlier runs in out (fifo seeds 0, 1, las seeds 0, 1)" in second.stderr

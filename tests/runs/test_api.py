@@ -141,3 +141,14 @@ def test_an_interrupt_closes_the_log_and_is_passed_on(tmp_path: Path) -> None:
     assert last.interrupted
     assert (last.t, last.running, last.waiting) == (50.0, 2, 1)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_policy_does_not_silently_replace_the_first(tmp_path: Path) -> None:
+    first = cotenant.simulate(three_jobs(), 2, "fifo", out=tmp_path / "o")
+    with pytest.raises(ConfigError, match=r"o holds earlier runs \(fifo seed 0\)"):
+        cotenant.simulate(three_jobs(), 2, "las", out=tmp_path / "o")
+    assert first.summary["jobs_finished"] == 3
+    again = cotenant.simulate(three_jobs(), 2, "fifo", out=tmp_path / "o")
+    assert again.folder == first.folder
+    cotenant.simulate(three_jobs(), 2, "las", out=tmp_path / "o", force=True)
+    assert cotenant.Result.open(tmp_path / "o").policy == "las"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.errors import ConfigError
-from cotenant.runs.folders import claim, is_ours, sha256_of, write_json
+from cotenant.runs.folders import claim, earlier_runs, is_ours, sha256_of, write_json
 from cotenant.runs.manifest import Manifest, RunEntry, new_manifest, read_manifest, write_manifest
 
 
@@ -89,3 +89,17 @@ def test_hashes_are_those_of_the_bytes(tmp_path: Path) -> None:
     assert sha256_of(tmp_path / "x") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     write_json(tmp_path / "m.json", Manifest())
     assert (tmp_path / "m.json").read_bytes().endswith(b"}\n")
+
+
+def test_runs_of_another_policy_or_seed_are_kept_where_one_alone_is_written(tmp_path: Path) -> None:
+    runs = [RunEntry(policy=p, seed=s, folder=f"runs/{p}/seed-{s}") for p, s in (("fifo", 0), ("las", 1))]
+    write_manifest(tmp_path, new_manifest(runs=runs))
+    assert earlier_runs(tmp_path) == [("fifo", 0), ("las", 1)]
+    with pytest.raises(ConfigError, match=r"holds earlier runs \(las seed 1\), which this one would replace"):
+        claim(tmp_path, only=("fifo", 0))
+    assert is_ours(tmp_path)
+    assert claim(tmp_path, only=("fifo", 0), force=True) == "fifo seed 0, las seed 1"
+    assert not is_ours(tmp_path)
+    write_manifest(tmp_path, new_manifest(runs=runs[:1]))
+    assert claim(tmp_path, only=("fifo", 0)) == "fifo seed 0"
+    assert claim(tmp_path) == ""

@@ -205,6 +205,8 @@ def _show(batch: Batch, *, as_json: bool, quiet: bool) -> None:
     print_table(COLUMNS, batch_rows(batch), right=COLUMNS[1:])
     for line in [] if quiet else closing_lines(batch):
         say(line)
+    if not quiet and batch.replaced:
+        note(f"replaced: the earlier runs in {batch.folder} ({batch.replaced})")
     if not quiet:
         note(f"written: {batch.folder} (cotenant report {batch.folder} makes a page of it)")
 

@@ -108,6 +108,7 @@ def simulate(
     truth: str = "auto",
     incidents: Sequence[Event] = (),
     out: str | Path | None = None,
+    force: bool = False,
     gpus_per_node: int = 8,
     gpu_type: str | None = None,
 ) -> Result:
@@ -135,6 +136,9 @@ def simulate(
         Failures, drains, cancellations.
     out : path, optional
         Run folder to write; a temporary one, kept as long as the result, if not given.
+    force : bool
+        Replace runs of other policies or seeds in ``out``, and write beside what is not ours
+        there. The same policy and seed are replaced in any case.
     gpus_per_node, gpu_type : int, str
         Beside a number of devices; without a type they are V100s, which
         ``Result.assumptions`` says.
@@ -182,7 +186,7 @@ def simulate(
         folder / _place(label, seed), policy=label, seed=seed, temporary=folder if out is None else None
     )
     caught: list[Exception] = []
-    outcome = _run(prepared, chosen, label=label, seed=seed, folder=folder, caught=caught)
+    outcome = _run(prepared, chosen, label=label, seed=seed, folder=folder, force=force, caught=caught)
     if outcome.status == "failed":
         kind = PolicyError if _is_policys(chosen, caught[0]) else CotenantError
         raise kind(outcome.error) from caught[0]
@@ -238,9 +242,16 @@ def _place(label: str, seed: int) -> str:
 
 
 def _run(
-    prepared: Prepared, policy: Any, *, label: str, seed: int, folder: Path, caught: list[Exception]
+    prepared: Prepared,
+    policy: Any,
+    *,
+    label: str,
+    seed: int,
+    folder: Path,
+    force: bool,
+    caught: list[Exception],
 ) -> Outcome:
-    claim(folder)
+    claim(folder, force=force, only=(label, seed))
     world = build_world(prepared, seed)
     entry = RunEntry(policy=label, seed=seed, folder=_place(label, seed))
     report = prepared.workload.report

@@ -27,12 +27,15 @@ class Batch(msgspec.Struct, kw_only=True):
     ----------
     outcomes : list of Outcome
         Policy by policy, seed by seed.
+    replaced : str
+        Which earlier runs the folder held, in words; empty if none.
     """
 
     manifest: Manifest
     folder: Path
     outcomes: list[Outcome]
     interrupted: bool
+    replaced: str = ""
 
     def of_policy(self, policy: str) -> list[Outcome]:
         """Outcomes of one policy, by seed."""
@@ -63,14 +66,15 @@ def run_batch(
     params = [params_of(build_policy(spec)) for spec in specs]
     prepared = prepared or prepare(config)
     manifest = _manifest(config, prepared, specs, params, argv)
-    if not claimed:
-        claim(folder, force=force)
+    replaced = "" if claimed else claim(folder, force=force)
     write_manifest(folder, manifest)
     entries = {(run.policy, run.seed): run for run in manifest.runs}
     tasks = [Task(policy=r.policy, seed=r.seed, folder=str(folder / r.folder)) for r in manifest.runs]
     recorder = _Recorder(watcher or Watcher(), manifest, entries, folder)
     outcomes, interrupted = run_tasks(config, prepared, tasks, workers, recorder)
-    return Batch(manifest=manifest, folder=folder, outcomes=outcomes, interrupted=interrupted)
+    return Batch(
+        manifest=manifest, folder=folder, outcomes=outcomes, interrupted=interrupted, replaced=replaced
+    )
 
 
 def _manifest(

@@ -12,7 +12,7 @@ import msgspec
 
 from cotenant.errors import ConfigError
 
-__all__ = ["KIND", "MANIFEST", "claim", "is_ours", "sha256_of", "write_json", "write_whole"]
+__all__ = ["KIND", "MANIFEST", "claim", "earlier_runs", "is_ours", "sha256_of", "write_json", "write_whole"]
 
 MANIFEST = "manifest.json"
 KIND = "cotenant-run"
@@ -28,19 +28,49 @@ def is_ours(folder: Path) -> bool:
     return isinstance(found, dict) and found.get("kind") == KIND
 
 
-def claim(folder: Path, *, force: bool = False) -> None:
+def earlier_runs(folder: Path) -> list[tuple[str, int]]:
+    """Policy and seed of every run that the folder holds, in the order of its manifest."""
+    if not is_ours(folder):
+        return []
+    runs = msgspec.json.decode((folder / MANIFEST).read_bytes()).get("runs")
+    listed = [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
+    return [(str(run.get("policy")), seed) for run in listed if isinstance(seed := run.get("seed"), int)]
+
+
+def claim(folder: Path, *, force: bool = False, only: tuple[str, int] | None = None) -> str:
     """Make the folder ready for a new run; an earlier run of ours in it is removed.
+
+    Parameters
+    ----------
+    force : bool
+        Write beside what is not ours, and replace what ``only`` protects.
+    only : (str, int), optional
+        Policy and seed; runs of ours of another policy or seed are then not replaced.
+
+    Returns
+    -------
+    str
+        Which runs were removed, in words; empty if none.
 
     Raises
     ------
     ConfigError
         If it is a file, or holds something that is not ours (then ``force`` writes beside
-        that, and still removes nothing of it).
+        that, and still removes nothing of it), or runs that ``only`` protects.
     """
+    replaced = ""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; -o names a folder")
     if folder.is_dir() and any(folder.iterdir()):
         if is_ours(folder):
+            runs = earlier_runs(folder)
+            replaced = _listed(runs)
+            others = [run for run in runs if run != only]
+            if only is not None and others and not force:
+                raise ConfigError(
+                    f"{folder} holds earlier runs ({_listed(others)}), which this one would replace; "
+                    "name another folder, or give force=True"
+                )
             _clear(folder)
         elif not force:
             raise ConfigError(
@@ -50,6 +80,21 @@ def claim(folder: Path, *, force: bool = False) -> None:
         elif (folder / "runs").exists():
             raise ConfigError(f"{folder / 'runs'} is not ours, so it is not replaced; move it away")
     folder.mkdir(parents=True, exist_ok=True)
+    return replaced
+
+
+def _listed(runs: list[tuple[str, int]]) -> str:
+    """Each policy with its seeds.
+
+    >>> _listed([("fifo", 0), ("las", 0), ("las", 1)])
+    'fifo seed 0, las seeds 0, 1'
+    """
+    seeds: dict[str, list[str]] = {}
+    for policy, seed in runs:
+        seeds.setdefault(policy, []).append(str(seed))
+    return ", ".join(
+        f"{policy} {'seed' if len(own) == 1 else 'seeds'} {', '.join(own)}" for policy, own in seeds.items()
+    )
 
 
 def _clear(folder: Path) -> None:
