@@ -474,3 +474,19 @@ def test_bins_stay_exact_when_they_merge():
     assert starts.tolist() == [10, 18, 26, 34]
     assert widths.tolist() == [8, 8, 8, 8]
     assert means[0] == pytest.approx([2 * 7.5 / 8, 2, 2, (2 * 6 + 1 * 2) / 8])
+
+
+def test_time_queued_counts_the_waits_after_suspensions_too():
+    s = metrics(
+        opened(Cluster.uniform(1, gpu_type=GPU)),
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Started(3.0, 0, 1, (0,)),
+        ev.Stopping(10.0, 0, 1),
+        ev.Suspended(10.0, 0, 1, 7.0),
+        ev.Started(30.0, 0, 1, (0,), resumed=True),
+        ev.Ended(40.0, 0, 1, "done", 17.0),
+        ev.Submitted(40.0, Job(1, "never started", 40.0)),
+        ev.Closed(50.0, 9, 2, 1, waiting=1),
+    ).summary
+    # a waits 3 s at first and 20 s after its suspension; the other one never starts, so it has no wait to count.
+    assert (s["wait_s_mean"], s["queued_s_mean"]) == (3.0, 23.0)

@@ -22,6 +22,7 @@ SHORT = (
     "jct_s_mean",
     "jct_s_p95",
     "wait_s_mean",
+    "queued_s_mean",
     "longest_wait_s",
     "corun_slowdown_mean",
     "corun_slowdown_p95",

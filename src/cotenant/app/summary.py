@@ -15,13 +15,25 @@ from cotenant.runs.single import Outcome
 
 __all__ = ["COLUMNS", "batch_json", "batch_rows", "closing_lines", "same_for_all_seeds"]
 
-COLUMNS = ("policy", "seeds", "done", "mean JCT", "p95 JCT", "mean wait", "slowdown", "allocated", "goodput")
+COLUMNS = (
+    "policy",
+    "seeds",
+    "done",
+    "mean JCT",
+    "p95 JCT",
+    "mean wait",
+    "mean queued",
+    "slowdown",
+    "allocated",
+    "goodput (ref. devices)",
+)
 _SHORT = {
     "mean_jct_s": "jct_s_mean",
     "median_jct_s": "jct_s_median",
     "p95_jct_s": "jct_s_p95",
     "mean_wait_s": "wait_s_mean",
     "p95_wait_s": "wait_s_p95",
+    "mean_queued_s": "queued_s_mean",
     "makespan_s": "makespan_s",
     "mean_slowdown": "slowdown_mean",
 }
@@ -106,6 +118,7 @@ def batch_rows(batch: Batch) -> list[tuple[str, ...]]:
                 _time(mean.get("jct_s_mean")),
                 _time(mean.get("jct_s_p95")),
                 _time(mean.get("wait_s_mean")),
+                _time(mean.get("queued_s_mean")),
                 _times(mean.get("slowdown_mean")),
                 _share(mean.get("allocated_share")),
                 _share(mean.get("goodput_share")),

@@ -187,7 +187,7 @@ def _which(firsts: dict[str, Run]) -> str:
 _CAPACITY = {
     "allocated_gpus": "allocated",
     "busy_gpus": "busy",
-    "goodput_gpus": "goodput",
+    "goodput_gpus": "goodput (ref. devices)",
     "available_gpus": "available",
 }
 

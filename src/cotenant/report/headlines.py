@@ -60,7 +60,7 @@ def headline(pairing: Pairing, base: Sequence[Run], other: Sequence[Run]) -> tup
         detail += f" {sum(left):,} of its jobs had not ended when the logs did; they are not in these times."
     slow = [s for r in other if (s := r.metrics.summary.get("corun_slowdown_p95")) is not None]
     if slow and sum(slow) / len(slow) >= 1.005:
-        detail += f" While running, one job in twenty is slowed down {sum(slow) / len(slow):.2f}x or more."
+        detail += f" While running, one job in twenty is slowed down {sum(slow) / len(slow):.2f}x or more against a reference device of its own."
     return lead, detail
 
 

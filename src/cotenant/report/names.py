@@ -55,6 +55,12 @@ METRICS: tuple[Metric, ...] = (
         "Waiting",
         ("wait_s_mean", "Wait, mean", "low", "From submission to first start."),
         ("wait_s_p95", "Wait, 95th percentile", "low", "One job in twenty waits longer."),
+        (
+            "queued_s_mean",
+            "Time queued, mean",
+            "low",
+            "First wait plus all waits after suspensions and lost attempts, of jobs that started.",
+        ),
         ("longest_wait_s", "Wait, longest", "low", "Includes jobs that still wait when the log ends."),
         (
             "rho_p95",
@@ -68,19 +74,19 @@ METRICS: tuple[Metric, ...] = (
         "Sharing",
         (
             "corun_slowdown_mean",
-            "Co-run slowdown, mean",
+            "Co-run slowdown (vs ref. device), mean",
             "low",
-            "Running time over work, starting up included.",
+            "Running time over work; below 1 on devices faster than the reference device.",
         ),
         (
             "corun_slowdown_p95",
-            "Co-run slowdown, 95th percentile",
+            "Co-run slowdown (vs ref. device), 95th percentile",
             "low",
             "One job in twenty is slowed down more.",
         ),
         (
             "corun_slowdown_p99",
-            "Co-run slowdown, 99th percentile",
+            "Co-run slowdown (vs ref. device), 99th percentile",
             "low",
             "One job in a hundred is slowed down more.",
         ),
@@ -88,7 +94,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     *_group(
         "Capacity",
-        ("goodput_share", "Goodput", "high", "Useful reference device time over available device time."),
+        (
+            "goodput_share",
+            "Goodput (ref. devices)",
+            "high",
+            "Useful reference device time over available device time; above 100 % where devices are faster or shared.",
+        ),
         ("allocated_share", "Devices allocated", "", "Device time with a resident."),
         ("busy_share", "Devices busy", "", "Device time in which a resident makes progress."),
         ("stranded_share", "Devices stranded", "low", "Free where not even the smallest waiting job fits."),
