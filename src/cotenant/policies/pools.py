@@ -26,20 +26,22 @@ class _ByMemory:
         self._slots: dict[int, int] = {}
 
     def put(self, value: int, slot: int) -> None:
-        bits = self._slots.get(value)
-        if bits is None:
-            insort(self._values, value)
-            self._slots[value] = 1 << slot
+        slots = self._slots
+        if value in slots:
+            slots[value] |= 1 << slot
         else:
-            self._slots[value] = bits | 1 << slot
+            insort(self._values, value)
+            slots[value] = 1 << slot
 
-    def drop(self, value: int, slot: int) -> None:
+    def drop(self, value: int, slot: int) -> bool:
+        """Take a slot out; whether the row is empty now."""
         bits = self._slots[value] ^ 1 << slot
         if bits:
             self._slots[value] = bits
-        else:
-            del self._slots[value]
-            del self._values[bisect_left(self._values, value)]
+            return False
+        del self._slots[value]
+        del self._values[bisect_left(self._values, value)]
+        return not self._values
 
     def largest(self) -> int:
         return self._values[-1] if self._values else -1
@@ -81,7 +83,8 @@ class _ByNumber:
                 return
             most[at] = value
 
-    def drop(self, value: int, slot: int) -> None:
+    def drop(self, value: int, slot: int) -> bool:
+        """Take a slot out; whether the row is empty now."""
         most, at = self._most, self._leaves + slot
         del most[at]
         while at > 1:
@@ -89,11 +92,12 @@ class _ByNumber:
             left, right = most.get(2 * at, -1), most.get(2 * at + 1, -1)
             now = max(left, right)
             if now == most[at]:
-                return
+                return False
             if now < 0:
                 del most[at]
             else:
                 most[at] = now
+        return not most
 
     def largest(self) -> int:
         return self._most.get(1, -1)
@@ -155,8 +159,7 @@ class Pool:
     def drop(self, row: tuple[int, int], value: int, slot: int) -> None:
         """A slot has this much room no more."""
         found = self._rows[row]
-        found.drop(value, slot)
-        if found.largest() < 0:
+        if found.drop(value, slot):
             del self._rows[row]
 
     def largest(self, milli: int) -> int:

@@ -20,6 +20,8 @@ __all__ = ["Rooms", "hosts_fit"]
 _State = tuple[Pool, tuple[int, int], int]
 """Pool, row (sharers or 0, free thousandths), free bytes."""
 
+_NOBODY: Domain = ()
+
 
 class Rooms(Index):
     """Room on shared devices.
@@ -52,6 +54,8 @@ class Rooms(Index):
         self._by_first: dict[int, tuple[int, ...]] = {}
         self._opened: dict[int, tuple[Domain, int, int] | None] = {}
         self._domains: dict[int, Domain] = {}
+        self._kinds = view.layout.device_type
+        self._singles: dict[tuple[Domain, int], Pool] = {}
         self._listed: dict[tuple[object, ...], tuple[Pool, ...]] = {}
         for record in view.running.values():
             if record.place is not None:
@@ -126,12 +130,18 @@ class Rooms(Index):
 
     def _refresh(self, devices: tuple[int, ...]) -> None:
         touched: dict[tuple[int, ...], None] = {}
-        groups_on, opened, states = self._groups_on, self._opened, self._devices
+        groups_on, states, residents_on = self._groups_on, self._devices, self._ledger.residents
+        alike, domain = not self._ledger.leaving, _NOBODY
+        last: tuple[int, ...] = ()
         for device in devices:
-            found = self._open(device)
+            residents = residents_on[device]
+            if residents != last or not alike:
+                # The devices of a gang most often have the same residents.
+                last, domain = residents, self._domain_on(device, residents)
+            found = self._open(device, domain) if domain else None
             mine = groups_on.get(device)
             if mine is not None:
-                opened[device] = found
+                self._opened[device] = found
                 for group in mine:
                     touched[group] = None
             state = None if found is None or (mine and not self._mixed) else self._state(device, found)
@@ -142,9 +152,9 @@ class Rooms(Index):
                 before[0].drop(before[1], before[2], device)
             if state is None:
                 del states[device]
-            else:
-                state[0].put(state[1], state[2], device)
-                states[device] = state
+                continue
+            state[0].put(state[1], state[2], device)
+            states[device] = state
         # A group's devices are looked at together, so all of them are known by now.
         for group in touched:
             self._set_group(group, self._group_state(group))
@@ -165,26 +175,31 @@ class Rooms(Index):
 
     # -- what the books say -------------------------------------------------------------
 
-    def _open(self, device: int) -> tuple[Domain, int, int] | None:
+    def _domain_on(self, device: int, residents: tuple[int, ...]) -> Domain:
+        """With whom a device's residents share it; empty if with nobody more."""
+        if not 0 < len(residents) < self._most:
+            return _NOBODY
+        if self._ledger.share_on(residents[0], device).mode != self._mode:
+            return _NOBODY
+        domains = self._domains
+        domain = domains.get(residents[0]) or self._domain(residents[0])
+        for other in residents[1:]:
+            if (domains.get(other) or self._domain(other)) != domain:
+                return _NOBODY
+        return domain
+
+    def _open(self, device: int, domain: Domain) -> tuple[Domain, int, int] | None:
         """Domain, sharers and free bytes of a shared device that may take one more."""
         ledger = self._ledger
-        residents = ledger.residents[device]
-        if not 0 < len(residents) < self._most or device in ledger.reserved:
+        if device in ledger.reserved:
             return None
         if ledger.impaired and (
             not ledger.usable[device] or ledger.draining[ledger.layout.device_node[device]]
         ):
             return None
-        if ledger.share_on(residents[0], device).mode != self._mode:
-            return None
-        domains = self._domains
-        domain = domains.get(residents[0]) or self._domain(residents[0])
-        for other in residents[1:]:
-            if (domains.get(other) or self._domain(other)) != domain:
-                return None
         sliced = self._mode == "time-sliced"
         free = ledger.layout.device_memory[device] if sliced else ledger.free_memory[device]
-        return (domain, len(residents), free) if domain and free > 0 else None
+        return (domain, len(ledger.residents[device]), free) if free > 0 else None
 
     def _domain(self, job_id: int) -> Domain:
         found = self._domains[job_id] = domain_of(self._records[job_id].job)
@@ -193,7 +208,11 @@ class Rooms(Index):
     def _state(self, device: int, found: tuple[Domain, int, int]) -> _State:
         domain, sharers, free = found
         row = (sharers if self._order == "spread" else 0, self._ledger.free_milli[device])
-        return self._pool(domain, self._ledger.layout.device_type[device], 1, False), row, free
+        kind = self._kinds[device]
+        pool = self._singles.get((domain, kind))
+        if pool is None:
+            pool = self._singles[domain, kind] = self._pool(domain, kind, 1, False)
+        return pool, row, free
 
     def _group_state(self, group: tuple[int, ...]) -> _State | None:
         ledger, first = self._ledger, group[0]
