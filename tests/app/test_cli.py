@@ -95,16 +95,21 @@ def test_an_unknown_policy_gives_the_list_and_a_suggestion(inside: Run, jobs_csv
     [
         (["simulate", "jobs.csv", "-p", "fifo"], 1, "does not say on what cluster it ran; give --gpus N"),
         (["simulate", "nowhere.csv", "-p", "fifo", "--gpus", "2"], 1, "nowhere.csv: no such file"),
-        (["simulate", "jobs.csv", "--gpus", "2"], 1, "no policy given; known: "),
+        (["simulate", "jobs.csv", "--gpus", "2"], 2, "no policy given; known: "),
         (["simulate", "-p", "fifo", "--gpus", "2"], 1, "give a trace"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "0"], 1, "gpus must be 1 or more, found 0"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--seeds", "0"], 1, "seeds must be 1 or more"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--set", "x=1"], 1, 'no setting "x"'),
-        (["simulate", "jobs.csv", "-p", "fifo:x=1", "--gpus", "2"], 1, 'Fifo has no parameter "x"'),
+        (["simulate", "jobs.csv", "-p", "fifo:x=1", "--gpus", "2"], 2, 'Fifo has no parameter "x"'),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--forecast", "lookpu"], 2, '"lookup"?'),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--runtime", "histroy"], 2, '"history"?'),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--cpu-jobs", "eat"], 1, "keep or drop"),
-        (["simulate", "jobs.csv", "-p", "absent.py:X", "--gpus", "2"], 1, "absent.py: no such file"),
+        (["simulate", "jobs.csv", "-p", "absent.py:X", "--gpus", "2"], 2, "no such file: absent.py"),
+        (["simulate", "jobs.csv", "-p", "absent.py", "--gpus", "2"], 2, "no such file: absent.py"),
+        (["simulate", "jobs.csv", "-p", "las:factor", "--gpus", "2"], 2, "write las:factor=VALUE"),
+        (["simulate", "jobs.csv", "-p", "m.py:A:depth", "--gpus", "2"], 2, "write depth=VALUE"),
+        (["simulate", "jobs.csv", "-p", "x:least=0,8", "--gpus", "2"], 2, "a comma separates policies"),
+        (["policies", "absent.py:X"], 2, "no such file: absent.py"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--cluster", "c.toml"], 1, "give one of them"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--polcy", "x"], 2, "--polcy"),
         (
@@ -411,6 +416,32 @@ def test_each_kind_of_file_is_recognised_and_checked(inside: Run, jobs_csv: Path
     (jobs_csv.parent / "odd.toml").write_text("colour = 3\n")
     odd = inside("validate", "odd.toml")
     assert "cannot tell what this describes from its keys (colour)" in odd.stderr
+
+
+def test_jobs_of_a_trace_that_can_never_run_on_a_cluster_are_counted_with_reasons(
+    inside: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "c.toml").write_text(
+        '[[nodes]]\nname = "n"\ngpus = 4\ntype = "V100"\n[[tenants]]\nname = "t"\nlimit_gpus = 2\n'
+    )
+    head = "name,submit_s,duration_s,gpus,tenant,device_types\n"
+    rows = ["a,0,10,4,,", "b,0,10,8,,", "c,0,10,8,,", "d,0,10,1,,A100", "e,0,10,3,t,"]
+    (tmp_path / "t.csv").write_text(head + "\n".join(rows) + "\n")
+    done = inside("validate", "t.csv", "--cluster", "c.toml")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        "error: 4 of 5 jobs can never run on the cluster of c.toml: 2 never-fits (first 'b': needs gpus 8, "
+        "cluster gpus 4); 1 device-type (first 'd': needs types ['A100'], cluster types ['V100']); "
+        "1 tenant-limit (first 'e': asks 3, limit 2)\n"
+    )
+    (tmp_path / "run.toml").write_text('trace = "t.csv"\npolicies = ["fifo"]\ngpus = 4\n')
+    assert inside("validate", "run.toml", "--cluster", "c.toml").returncode == 3
+    (tmp_path / "t.csv").write_text(head + rows[0] + "\n")
+    fine = inside("validate", "t.csv", "--cluster", "c.toml")
+    assert fine.returncode == 0
+    assert "1 jobs, each of which can run on the cluster" in fine.stdout
+    odd = inside("validate", "c.toml", "--cluster", "c.toml")
+    assert (odd.returncode, "c.toml is a cluster" in odd.stderr) == (1, True)
 
 
 def test_checking_a_run_file_runs_no_code_of_its_policies(inside: Run, jobs_csv: Path) -> None:

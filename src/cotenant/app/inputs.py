@@ -125,7 +125,7 @@ def validate(
         ),
     ] = None,
     cluster: Annotated[
-        Path | None, typer.Option("--cluster", help="Cluster on which a job must be able to run.")
+        Path | None, typer.Option("--cluster", help="Cluster on which every job must be able to run.")
     ] = None,
     as_json: Json = False,
 ) -> None:

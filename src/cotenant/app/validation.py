@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cotenant.app.fits import check_jobs
 from cotenant.errors import ConfigError, UnknownNameError
+
+if TYPE_CHECKING:
+    from cotenant.model.workload import Workload
 
 __all__ = ["KINDS", "check_file", "schema_of"]
 
@@ -20,7 +24,9 @@ def _job(path: Path, cluster: Path | None) -> dict[str, Any]:
 
     job = read_job(path)
     if cluster is not None:
-        check_fits(job, read_cluster(cluster))
+        there = read_cluster(cluster)
+        check_fits(job, there)
+        check_jobs([job], there, cluster)
     memory = format_bytes(job.memory_bytes) if job.memory_bytes else "unknown (it gets whole devices)"
     text = f'"{job.name}", {job.gpus} GPU, {format_milli(job.compute_milli)} each, memory {memory}'
     return {"summary": text + (", fits the cluster" if cluster else "")}
@@ -35,9 +41,10 @@ def _cluster(path: Path, _: Path | None) -> dict[str, Any]:
     return {"summary": text + (f", {len(cluster.tenants)} tenants" if cluster.tenants else "")}
 
 
-def _run(path: Path, _: Path | None) -> dict[str, Any]:
+def _run(path: Path, cluster: Path | None) -> dict[str, Any]:
     from cotenant.runs.runfile import read_run_file
     from cotenant.runs.spec import build_policy, parse_policies
+    from cotenant.traces.load import read_trace
 
     config = read_run_file(path)
     specs = parse_policies(config.policies)
@@ -47,23 +54,36 @@ def _run(path: Path, _: Path | None) -> dict[str, Any]:
             build_policy(spec)
         elif not Path(spec.plugin_file).is_file():
             raise ConfigError(f"{path}: policy file {spec.plugin_file} is not there")
+    if cluster is not None:
+        options = {**config.options, **({"cpu_jobs": "drop"} if config.cpu_jobs == "drop" else {})}
+        _fit(read_trace(config.trace, config.format, config.strict, **options), cluster)
     return {"summary": f"{len(specs)} policies, {config.seeds} seeds, trace {config.trace}"}
 
 
-def _spec(path: Path, _: Path | None) -> dict[str, Any]:
+def _spec(path: Path, cluster: Path | None) -> dict[str, Any]:
     from cotenant.traces.synthetic import SyntheticReader
 
     workload = SyntheticReader().read(path)
-    return {"summary": f"it describes {len(workload):,} jobs"}
+    return {"summary": f"it describes {len(workload):,} jobs{_fit(workload, cluster)}"}
 
 
-def _trace(path: Path, _: Path | None) -> dict[str, Any]:
+def _fit(workload: Workload, cluster: Path | None) -> str:
+    """Words for a workload all of whose jobs can run on the cluster; empty without a cluster."""
+    from cotenant.traces.clusterfile import read_cluster
+
+    if cluster is None:
+        return ""
+    check_jobs(workload.jobs(), read_cluster(cluster), cluster)
+    return ", each of which can run on the cluster"
+
+
+def _trace(path: Path, cluster: Path | None) -> dict[str, Any]:
     from cotenant.app.datareport import report_lines
     from cotenant.traces.load import read_trace
 
     workload = read_trace(path)
     lines = report_lines(workload.report, len(workload))
-    return {"summary": f"{len(workload):,} jobs", "lines": lines}
+    return {"summary": f"{len(workload):,} jobs{_fit(workload, cluster)}", "lines": lines}
 
 
 def _log(path: Path, _: Path | None) -> dict[str, Any]:
@@ -105,6 +125,10 @@ KINDS: dict[str, Callable[[Path, Path | None], dict[str, Any]]] = {
 }
 
 
+_ON_A_CLUSTER = ("job", "run", "spec", "trace")
+"""Kinds of file that can be checked against a cluster."""
+
+
 def check_file(path: Path, kind: str | None, cluster: Path | None) -> dict[str, Any]:
     """Check a file of the kind given or recognised; plain JSON that says what it holds.
 
@@ -119,6 +143,8 @@ def check_file(path: Path, kind: str | None, cluster: Path | None) -> dict[str, 
     if not path.exists():
         raise ConfigError(f"{path}: no such file")
     chosen = kind or _recognise(path)
+    if cluster is not None and chosen not in _ON_A_CLUSTER:
+        raise ConfigError(f"--cluster goes with {', '.join(_ON_A_CLUSTER)}; {path} is a {chosen}")
     return {"file": str(path), "kind": chosen, **KINDS[chosen](path, cluster)}
 
 
