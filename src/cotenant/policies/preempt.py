@@ -229,6 +229,13 @@ class _Search:
             if not need:
                 return free, []
         candidates = self._candidates(bay)
+        if need == 1 and not self._needs_host:
+            # As ``fewest``, but the last look is at the best alone, then at the next.
+            for candidate in sorted(candidates):
+                if self._may_stop(candidate):
+                    return self._emptied(bay, gpus, free, [candidate])
+            return None
+        candidates = [c for c in candidates if self._may_stop(c)]
         picked = fewest(candidates, need)
         if picked is None:
             return None
@@ -255,9 +262,9 @@ class _Search:
         return tuple(sorted(devices)), [running[c[2]] for c in picked]
 
     def _candidates(self, bay: int) -> list[_Candidate]:
-        standing, limit, running = self.victims.standing, self.limit, self.view.running
-        held, reserved, found = self.view.ledger.held, self.view.ledger.reserved, []
-        looks = None if type(self.ranking).may_stop is Ranking.may_stop else self.ranking.may_stop
+        """Jobs of a bay whose standing is bad enough, on devices that are not reserved."""
+        standing, limit, found = self.victims.standing, self.limit, []
+        held, reserved = self.view.ledger.held, self.view.ledger.reserved
         for job_id, count in self.victims.in_bay[bay].items():
             mine = standing.get(job_id)
             if mine is None or not mine < limit:
@@ -265,10 +272,14 @@ class _Search:
             devices = held[job_id].devices
             if reserved and not reserved.keys().isdisjoint(devices):
                 continue
-            if looks and mine[0] == limit[0] and not looks(self.view, running[job_id], self.record):
-                continue
             found.append((len(devices), mine, job_id, count))
         return found
+
+    def _may_stop(self, candidate: _Candidate) -> bool:
+        view, (_, standing, job_id, _) = self.view, candidate
+        if standing[0] != self.limit[0]:
+            return True
+        return self.ranking.may_stop(view, view.running[job_id], self.record)
 
     def _over_bays(self, kind: int) -> tuple[tuple[int, ...], list[JobRecord]] | None:
         """Whole bays as far as they go, the remainder in one more."""
