@@ -192,7 +192,39 @@ def test_trackable_resources() -> None:
     two = parse_tres("gres/gpu:a100=1,gres/gpu:h100=2")
     assert (two.gpus, two.gpu_type) == (3, "")
     assert parse_tres("gpu:2").gpus == parse_tres("gpu:v100:2(S:0-1)").gpus == 2
-    assert parse_tres("gres/gpumem=5G,gres/shard=3").gpus == parse_tres("").gpus == 0
+    assert parse_tres("gres/gpumem=5G").gpus == parse_tres("").gpus == 0
+    shard = parse_tres("cpu=2,gres/gpumem=5G,gres/shard=3")
+    assert (shard.gpus, shard.shared, shard.slice_gib) == (1, "shard", 0)
+    assert parse_tres("shard:3").shared == "shard"
+    assert parse_tres("gres/gpu=1,gres/shard=4") == parse_tres("gres/gpu=1")
+    piece = parse_tres("gres/gpu:1g.10gb=2,gres/gpu=2")
+    assert (piece.gpus, piece.gpu_type, piece.shared) == (2, "", "slice")
+    assert (piece.slice_gib, piece.slice_sevenths) == (10, 1)
+    assert parse_tres("gpu:a100_3g.20gb:1").slice_sevenths == 3
+
+
+def test_parts_of_a_gpu_are_kept_as_sharing_jobs_and_flagged(tmp_path: Path) -> None:
+    row = "{}|a|COMPLETED|2026-01-05T10:00:00|2026-01-05T10:00:00|2026-01-05T10:01:00|00:01:00|60|{}|1G\n"
+    asked = ("gres/shard=2", "gres/gpu:1g.10gb=1", "gres/gpu=1")
+    workload = read_trace(_file(tmp_path, HEAD + "".join(row.format(i, a) for i, a in enumerate(asked, 1))))
+    columns = ("name", "gpus", "sharing", "memory_bytes", "compute_milli", "device_types")
+    assert workload.frame.select(columns).rows() == [
+        ("1", 1, "any", 0, 1000, []),
+        ("2", 1, "any", 10 * GIB, 142, []),
+        ("3", 1, "same-owner", 0, 1000, []),
+    ]
+    flags = {finding.reason.split(":")[0]: finding.rows for finding in workload.report.flagged}
+    assert flags == {"asks for shards of a GPU (gres/shard)": 1, "asks for MIG slices": 1}
+
+
+def test_local_times_are_not_called_utc(tmp_path: Path) -> None:
+    line = "9|a|COMPLETED|2026-01-05T10:00:00|2026-01-05T10:00:01|2026-01-05T11:00:01|01:00:00|60|gres/gpu=1|8G\n"
+    local = read_trace(_file(tmp_path, HEAD + line))
+    assert (
+        "Time 0 is the first submission, 2026-01-05 10:00:00 as written, zone unknown." in local.assumptions
+    )
+    zoned = read_trace(_file(tmp_path, HEAD + line), time_zone="Europe/Berlin")
+    assert "Time 0 is the first submission, 2026-01-05 09:00:00 UTC." in zoned.assumptions
 
 
 def test_arrays() -> None:

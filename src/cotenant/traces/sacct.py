@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from cotenant.errors import InputError, QuantityError, TraceError
-from cotenant.model.quantities import parse_duration
+from cotenant.model.quantities import GIB, parse_duration
 from cotenant.model.workload import Workload
 from cotenant.profiles.catalogue import canonical_type
 from cotenant.traces.base import DataReport
@@ -97,8 +97,9 @@ class SacctReader:
         report.time_zone = common.time_zone or "none in file: local time read as written"
         keep = (
             "gpus", "outcome", "estimate_s", "cpu_milli", "host_memory_bytes", "tenant", "user", "device_types",
+            "memory_bytes", "compute_milli", "sharing",
         )  # fmt: skip
-        return finish(rows, common, keep=keep, clock="epoch")
+        return finish(rows, common, keep=keep, clock="epoch" if common.time_zone else "local")
 
 
 def sacct_jobs(path: str | Path, **options: Any) -> pl.DataFrame:
@@ -316,6 +317,30 @@ def _resources(rows: Rows) -> None:
     named = pl.when(pl.col("gpu_type") != "").then(pl.concat_list("gpu_type")).otherwise(empty)
     rows.add(device_types=named)
     rows.drop(~pl.col("_good"), "ReqMem is not a size", column="ReqMem")
+    _parts(rows, source, asked)
+
+
+def _parts(rows: Rows, source: str, asked: dict[str, Asked]) -> None:
+    """Jobs that asked for a part of a device: what is known of it, and that they share."""
+
+    def each(value: Any, kind: Any) -> pl.Expr:
+        made = {text: value(need) for text, need in asked.items()}
+        return pl.col(source).replace_strict(made, default=None, return_dtype=kind)
+
+    rows.add(
+        shared=each(lambda need: need.shared, pl.String).fill_null(""),
+        memory_bytes=each(lambda need: need.slice_gib * GIB, pl.Int64).fill_null(0),
+        compute_milli=each(lambda need: need.slice_sevenths * 1000 // 7 or 1000, pl.Int64).fill_null(1000),
+    )
+    rows.add(sharing=pl.when(pl.col("shared") == "").then(pl.lit("same-owner")).otherwise(pl.lit("any")))
+    rows.flag(
+        pl.col("shared") == "shard",
+        "asks for shards of a GPU (gres/shard): size unknown, kept as one GPU that may be shared with any job",
+    )
+    rows.flag(
+        pl.col("shared") == "slice",
+        "asks for MIG slices: kept as parts of GPUs, with memory and compute of the slice, shared with any job",
+    )
 
 
 def _number(text: str) -> int | None:

@@ -58,17 +58,30 @@ WAITING = {
 """States of jobs that have not ended, and why they cannot be replayed."""
 
 _ARRAY = re.compile(r"^\d+_\[([0-9,\-:]+)(?:%(\d+))?\]$")
+_SLICE = re.compile(r"(?:^|[_-])([1-7])g\.(\d{1,3})gb")
+"""Name of a slice made by MIG: sevenths of the device's compute, and memory."""
 _MOST_TASKS = 10_000_000
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Resources from a TRES list; None where it does not say."""
+    """Resources from a TRES list; None where it does not say.
+
+    Parameters
+    ----------
+    shared : {"", "shard", "slice"}
+        Part of a device: shards (``gres/shard``, of unknown size), or slices made by MIG.
+    slice_gib, slice_sevenths : int
+        Memory and compute of such a slice, from its name (``1g.10gb``); 0 where unknown.
+    """
 
     gpus: int = 0
     gpu_type: str = ""
     cpus: int | None = None
     memory_bytes: int | None = None
     nodes: int | None = None
+    shared: str = ""
+    slice_gib: int = 0
+    slice_sevenths: int = 0
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -154,10 +167,11 @@ def parse_memory(text: str, cpus: int | None, nodes: int | None) -> tuple[int, s
 def parse_tres(text: str) -> Asked:
     """Read ``cpu=8,mem=64G,node=1,gres/gpu=2`` or an older ``gpu:a100:2``.
 
-    The count without a type is the total where both stand there, as Slurm writes them.
+    The count without a type is the total where both stand there, as Slurm writes them. Shards
+    (``gres/shard=3``) are parts of one device; types such as ``1g.10gb`` are slices of devices.
 
-    >>> parse_tres("cpu=4,gres/gpu:a100=1")
-    Asked(gpus=1, gpu_type='a100', cpus=4, memory_bytes=None, nodes=None)
+    >>> parse_tres("cpu=4,gres/gpu:a100=1").gpu_type, parse_tres("gres/shard=3").shared
+    ('a100', 'shard')
 
     Raises
     ------
@@ -169,9 +183,9 @@ def parse_tres(text: str) -> Asked:
     plain: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = entry.partition("=")
-        if not equals and key.split(":")[0].removeprefix("gres/") == "gpu":
+        if not equals and (head := key.split(":")[0].removeprefix("gres/")) in {"gpu", "shard"}:
             parts = re.sub(r"\(.*", "", key).split(":")
-            key = "gres/gpu" + (f":{parts[1]}" if len(parts) > 2 else "")
+            key = f"gres/{head}" + (f":{parts[1]}" if len(parts) > 2 else "")
             value = parts[-1] if len(parts) > 1 else "1"
         if key == "gres/gpu":
             total = _whole(value, entry)
@@ -182,9 +196,15 @@ def parse_tres(text: str) -> Asked:
             plain[key] = value
     gpus = total if total is not None else sum(typed.values())
     kinds = sorted(typed)
+    shards = sum(_whole(plain[key], key) for key in plain if key.split(":")[0] == "gres/shard")
+    sliced = [found for kind in kinds if (found := _SLICE.search(kind))]
+    whole = gpus == 0 or len(sliced) < len(kinds) or not kinds
     return Asked(
-        gpus=gpus,
-        gpu_type=kinds[0] if len(kinds) == 1 else "",
+        gpus=gpus or min(shards, 1),
+        gpu_type=kinds[0] if len(kinds) == 1 and not sliced else "",
+        shared="shard" if shards and not gpus else "" if whole else "slice",
+        slice_gib=0 if whole else max(int(found[2]) for found in sliced),
+        slice_sevenths=0 if whole else max(int(found[1]) for found in sliced),
         cpus=_whole(plain["cpu"], "cpu") if "cpu" in plain else None,
         memory_bytes=parse_bytes(plain["mem"], unit="MiB") if plain.get("mem") else None,
         nodes=_whole(plain["node"], "node") if "node" in plain else None,
