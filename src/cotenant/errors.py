@@ -7,6 +7,7 @@
     │   ├── QuantityError     a size, share or duration that cannot be read
     │   ├── TraceError        a trace row or file, with file, line and column
     │   ├── ConfigError       a run, cluster or job file
+    │   │   └── UsageError    a policy's name, class or parameter as it was written
     │   └── UnknownNameError  a name that no registry knows
     ├── InfeasibleError       the request can never be met here
     ├── PolicyError           a policy broke its contract
@@ -39,6 +40,7 @@ __all__ = [
     "StaleViewError",
     "TraceError",
     "UnknownNameError",
+    "UsageError",
 ]
 
 
@@ -90,6 +92,12 @@ class TraceError(InputError):
 
 class ConfigError(InputError):
     """A run, cluster or job file that cannot be used."""
+
+
+class UsageError(ConfigError):
+    """A policy as it was written: its file, its class, a parameter."""
+
+    exit_code = 2
 
 
 class UnknownNameError(InputError):

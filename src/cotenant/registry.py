@@ -6,11 +6,14 @@ An unknown name gets the nearest match and the full list, never a silent default
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from cotenant.errors import ConfigError, UnknownNameError
@@ -24,6 +27,14 @@ _GROUPS = {
     "runtime forecast": "cotenant.runtimes",
     "executor": "cotenant.executors",
 }
+
+_METHODS = {
+    "policy": "decide",
+    "trace format": "sniff",
+    "predictor": "from_setup",
+    "runtime forecast": "from_workload",
+}
+"""What a class of that kind has, so that lists of a file's classes name no others."""
 
 
 def _points(kind: str) -> dict[str, EntryPoint]:
@@ -45,16 +56,25 @@ def load(kind: str, name: str) -> Any:
     ConfigError
         If ``file.py:Class`` cannot be loaded.
     """
+    method = _METHODS.get(kind, "")
+    if name.endswith(".py"):
+        known = ", ".join(_classes(_module(name), method)) or f"no {kind}"
+        raise ConfigError(f"name a class: {name}:Class (it has: {known})")
     if ":" in name:
-        return load_object(name)
+        return load_object(name, method)
     points = _points(kind)
     if name not in points:
         raise UnknownNameError(kind, name, points)
     return points[name].load()
 
 
-def load_object(spec: str) -> Any:
+def load_object(spec: str, method: str = "") -> Any:
     """Load ``file.py:Object`` or ``package.module:Object``; the code of that file is run.
+
+    Parameters
+    ----------
+    method : str
+        What the object should have; the list of others names only those that do.
 
     Raises
     ------
@@ -62,26 +82,45 @@ def load_object(spec: str) -> Any:
         If the file, module or object is not there, or the code raises while loading.
     """
     source, _, attribute = spec.rpartition(":")
+    module = _module(source)
+    if not hasattr(module, attribute):
+        near = difflib.get_close_matches(attribute, _classes(module, method), n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else ";"
+        known = ", ".join(_classes(module, method)) or "none that would do"
+        raise ConfigError(f"{source} has no {attribute!r}{hint} it has: {known}")
+    return getattr(module, attribute)
+
+
+def _module(source: str) -> ModuleType:
+    if not source.endswith(".py"):
+        try:
+            return importlib.import_module(source)
+        except Exception as error:
+            raise ConfigError(f"{source}: {type(error).__name__} while loading: {error}") from error
+    path = Path(source)
+    if not path.is_file():
+        raise ConfigError(f"no such file: {source}")
+    # A name of its own, so that a file called random.py shadows nothing.
+    label = f"cotenant_plugin_{path.stem}"
+    found = importlib.util.spec_from_file_location(label, path)
+    if found is None or found.loader is None:
+        raise ConfigError(f"{source}: cannot be loaded as Python")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[label] = module
     try:
-        if source.endswith(".py"):
-            path = Path(source)
-            if not path.is_file():
-                raise ConfigError(f"{source}: no such file (looked for object {attribute!r} in it)")
-            # A name of its own, so that a file called random.py shadows nothing.
-            label = f"cotenant_plugin_{path.stem}"
-            found = importlib.util.spec_from_file_location(label, path)
-            if found is None or found.loader is None:
-                raise ConfigError(f"{source}: cannot be loaded as Python")
-            module = importlib.util.module_from_spec(found)
-            sys.modules[label] = module
-            found.loader.exec_module(module)
-        else:
-            module = importlib.import_module(source)
-    except ConfigError:
-        raise
+        found.loader.exec_module(module)
     except Exception as error:
         raise ConfigError(f"{source}: {type(error).__name__} while loading: {error}") from error
-    if not hasattr(module, attribute):
-        public = [n for n in vars(module) if not n.startswith("_")]
-        raise ConfigError(f"{source} has no {attribute!r}; it has: {', '.join(public)}")
-    return getattr(module, attribute)
+    return module
+
+
+def _classes(module: ModuleType, method: str) -> list[str]:
+    """Public classes that the module itself defines, those with the method if one is named."""
+    return [
+        name
+        for name, found in vars(module).items()
+        if inspect.isclass(found)
+        and not name.startswith("_")
+        and found.__module__ == module.__name__
+        and (not method or hasattr(found, method))
+    ]

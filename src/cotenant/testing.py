@@ -287,7 +287,15 @@ class HarnessRun:
         self.ids = {e.job.name: e.job.id for e in events if isinstance(e, ev.Submitted)}
 
     def of(self, name: str, kind: type) -> list[Any]:
-        """Events of one kind about a job."""
+        """Events of one kind about a job.
+
+        Raises
+        ------
+        KeyError
+            If no job of this name was submitted; it lists those that were.
+        """
+        if name not in self.ids:
+            raise KeyError(f"no job {name!r} was submitted; there are: {', '.join(self.ids) or 'none'}")
         return [e for e in self.events if isinstance(e, kind) and getattr(e, "id", None) == self.ids[name]]
 
     def start_s(self, name: str) -> float | None:

@@ -78,7 +78,7 @@ def test_the_folder_of_a_run_can_be_opened_again(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
     assert manifest["config"] is None
     assert manifest["runs"][0]["log_sha256"] == sha256_of(result.folder / "events.jsonl")
-    with pytest.raises(ConfigError, match="0 runs match"):
+    with pytest.raises(ConfigError, match="no run of policy 'las'; it has: fifo seed 4"):
         cotenant.Result.open(tmp_path / "o", policy="las")
 
 

@@ -9,6 +9,7 @@ import pytest
 from cotenant.errors import ConfigError
 from cotenant.runs.folders import claim, earlier_runs, is_ours, sha256_of, write_json
 from cotenant.runs.manifest import Manifest, RunEntry, new_manifest, read_manifest, write_manifest
+from cotenant.runs.result import Result
 
 
 def test_a_new_folder_is_made_with_its_parents(tmp_path: Path) -> None:
@@ -103,3 +104,18 @@ def test_runs_of_another_policy_or_seed_are_kept_where_one_alone_is_written(tmp_
     write_manifest(tmp_path, new_manifest(runs=runs[:1]))
     assert claim(tmp_path, only=("fifo", 0)) == "fifo seed 0"
     assert claim(tmp_path) == ""
+
+
+def test_which_run_of_several_is_asked_with_an_example(tmp_path: Path) -> None:
+    runs = [
+        RunEntry(policy=p, seed=0, folder=f"runs/{p}/seed-0", status="complete", log_sha256="0")
+        for p in ("fifo", "las")
+    ]
+    write_manifest(tmp_path, new_manifest(runs=runs))
+    with pytest.raises(
+        ConfigError, match=r"2 runs; say which, .*policy='fifo', seed=0\); it has: fifo seed 0, las"
+    ):
+        Result.open(tmp_path)
+    with pytest.raises(ConfigError, match="no run of policy 'srtf', seed 3; it has: fifo seed 0, las seed 0"):
+        Result.open(tmp_path, "srtf", 3)
+    assert Result.open(tmp_path, "las").policy == "las"

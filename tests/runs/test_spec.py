@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.errors import ConfigError
+from cotenant.errors import ConfigError, UsageError
 from cotenant.model.settings import Settings
 from cotenant.runs.config import RunConfig, parse_settings
 from cotenant.runs.spec import build_policy, folder_names, parse_policies, parse_policy
@@ -86,7 +86,7 @@ def test_a_policy_of_ones_own_is_loaded_from_its_file(tmp_path: Path) -> None:
     ("tail", "message"),
     [
         ("NoPolicy", "has no decide(view): it needs a class with a method decide"),
-        ("Absent", "has no 'Absent'; it has: Mine, NoPolicy, Needs"),
+        ("Absent", "has no 'Absent'; it has: Mine, Needs"),
         ("Mine:facto=1", 'no parameter "facto"; did you mean "factor"'),
         ("Mine:factor=big", "must be float, found 'big'"),
         ("Needs", "Needs needs limit"),
@@ -97,6 +97,31 @@ def test_a_wrong_policy_of_ones_own_is_explained(tmp_path: Path, tail: str, mess
     with pytest.raises(ConfigError) as caught:
         build_policy(parse_policy(f"{tmp_path}/mine.py:{tail}"))
     assert message in str(caught.value)
+
+
+def test_a_file_without_a_class_lists_the_policies_it_has(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    with pytest.raises(UsageError, match=r"name a class: .*mine.py:Class \(it has: Mine, Needs\)"):
+        build_policy(parse_policy(f"{tmp_path}/mine.py"))
+    with pytest.raises(UsageError, match="has no 'Min'; did you mean \"Mine\"\\? it has: Mine, Needs"):
+        build_policy(parse_policy(f"{tmp_path}/mine.py:Min"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mine.py:Mine:depth", "'depth' is no parameter=value; write depth=VALUE"),
+        ("colocate:least=0,8", "a comma separates policies, so '8' was taken for one; write least=0.8"),
+        ("las:steps_s=60,3600", "steps_s=60/3600 for a list"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_before_anything_is_loaded(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_policies([text])
+
+
+def test_a_misspelt_policy_after_a_parameter_is_still_one() -> None:
+    assert [s.target for s in parse_policies(["las:factor=2,fiffo"])] == ["las", "fiffo"]
 
 
 @given(st.lists(st.text(max_size=90), max_size=6, unique=True))

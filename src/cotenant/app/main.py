@@ -5,7 +5,7 @@ code      meaning
 ========  =====================================================
 0         done
 1         bad input, or a run that failed or differs
-2         wrong usage: unknown option, command or name
+2         wrong usage: unknown option, command, name or policy
 3         infeasible: it can never run on that cluster
 4         something that is needed could not be reached
 130       interrupted; what was finished is valid and kept

@@ -65,9 +65,12 @@ class Result:
         ]
         if len(found) != 1:
             known = ", ".join(f"{run.policy} seed {run.seed}" for run in manifest.runs if run.log_sha256)
-            raise ConfigError(
-                f"{folder}: {len(found)} runs match; name policy and seed. It has: {known or 'none'}"
-            )
+            asked = ", ".join(f"{k} {v!r}" for k, v in (("policy", policy), ("seed", seed)) if v is not None)
+            what = f"no run of {asked}" if asked else "no finished run"
+            if found:
+                one = f"policy={found[0].policy!r}, seed={found[0].seed}"
+                what = f"{len(found)} runs; say which, for example Result.open({str(folder)!r}, {one})"
+            raise ConfigError(f"{folder}: {what}; it has: {known or 'none'}")
         return cls(root / found[0].folder, policy=found[0].policy, seed=found[0].seed)
 
     @cached_property

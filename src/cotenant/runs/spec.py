@@ -6,17 +6,19 @@ digits, dots and dashes alone.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import inspect
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from cotenant import registry
-from cotenant.errors import ConfigError, CotenantError, UnknownNameError
+from cotenant.errors import ConfigError, CotenantError, UnknownNameError, UsageError
 from cotenant.model.params import build_from_strings, parameters_of
 from cotenant.runs.blame import place_of
 
@@ -71,6 +73,18 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
         return source if source.endswith(".py") else None
 
 
+@contextlib.contextmanager
+def _usage() -> Iterator[None]:
+    """Whatever is wrong with a policy as it was written is wrong usage."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+@_usage()
 def parse_policy(text: str) -> PolicySpec:
     """Take one specification apart; nothing is loaded yet.
 
@@ -99,6 +113,11 @@ def parse_policy(text: str) -> PolicySpec:
             raise ConfigError(f'policy "{text}": parameter {name.strip()} is given twice')
         else:
             params[name.strip()] = value.strip()
+    if len(target) > 2 and all(target):
+        raise ConfigError(
+            f'policy "{text}": {target[2]!r} is no parameter=value; write {target[2]}=VALUE, '
+            f"or leave it out ({':'.join(target[:2])} is the policy)"
+        )
     if not target or not all(target):
         raise ConfigError(
             f'policy "{text}" names no policy; write name, name:parameter=value or file.py:Class'
@@ -106,6 +125,7 @@ def parse_policy(text: str) -> PolicySpec:
     return PolicySpec(text=text, target=":".join(target), params=params)
 
 
+@_usage()
 def parse_policies(texts: Iterable[str]) -> tuple[PolicySpec, ...]:
     """Take a list apart; each item may itself be comma-separated.
 
@@ -119,7 +139,7 @@ def parse_policies(texts: Iterable[str]) -> tuple[PolicySpec, ...]:
     >>> [spec.target for spec in parse_policies(["fifo,las:factor=2", "srtf"])]
     ['fifo', 'las', 'srtf']
     """
-    specs = tuple(parse_policy(part) for text in texts for part in text.split(",") if part.strip())
+    specs = tuple(parse_policy(part) for text in texts for part in _split(text))
     if not specs:
         raise ConfigError(f"no policy given; known: {', '.join(registry.names('policy'))}")
     seen: set[str] = set()
@@ -130,6 +150,26 @@ def parse_policies(texts: Iterable[str]) -> tuple[PolicySpec, ...]:
     return specs
 
 
+def _split(text: str) -> list[str]:
+    """Parts between commas; a part that can only be the rest of a value is refused."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    for before, part in itertools.pairwise(parts):
+        name, equals, value = before.rpartition("=")
+        if equals and ":" not in part and not _maybe_policy(part):
+            name = name.rpartition(":")[2]
+            raise ConfigError(
+                f'"{text}": a comma separates policies, so {part!r} was taken for one; write '
+                f"{name}={value}.{part} for a fraction, {name}={value}/{part} for a list"
+            )
+    return parts
+
+
+def _maybe_policy(word: str) -> bool:
+    known = registry.names("policy")
+    return word in known or bool(difflib.get_close_matches(word.lower(), [*known, *_ELSEWHERE], n=1))
+
+
+@_usage()
 def build_policy(spec: PolicySpec) -> Any:
     """Load and build the policy object.
 
@@ -151,6 +191,7 @@ def build_policy(spec: PolicySpec) -> Any:
     return policy
 
 
+@_usage()
 def policy_class(target: str) -> Any:
     """The class behind a name, if it is one of a policy.
 
@@ -226,6 +267,9 @@ def _not_built(label: str, cls: type, error: Exception) -> str:
 
 
 def _load(target: str) -> Any:
+    name, _, rest = target.partition(":")
+    if rest and name in registry.names("policy"):
+        raise ConfigError(f'policy "{target}": {rest!r} is no parameter=value; write {name}:{rest}=VALUE')
     try:
         return registry.load("policy", target)
     except UnknownNameError as error:
