@@ -46,6 +46,11 @@ def _finding(finding: Finding) -> str:
 
 
 def _demand(found: dict[str, Any]) -> list[str]:
-    if not found:
-        return []
-    return [f"demand against capacity: {', '.join(f'{key} {value}' for key, value in found.items())}"]
+    """One line for each type: the most that was wanted at one time, and what there is."""
+    lines = []
+    for kind, numbers in found.items():
+        peak, have, unit = (numbers.get(key) for key in ("peak", "capacity", "unit"))
+        share = numbers.get("percent")
+        of = f" ({share:,.1f} %)" if share is not None else ""
+        lines.append(f"most wanted at one time, {kind}: {peak:,.0f} of {have:,.0f} {unit}{of}")
+    return lines

@@ -116,12 +116,13 @@ def _write(workload: Workload, output: Path, force: bool, as_json: bool) -> None
 
 def validate(
     file: Annotated[
-        Path, typer.Argument(help="Job, cluster, run or workload description; trace; event log.")
+        Path, typer.Argument(help="Job, cluster, incidents, run or workload description; trace; event log.")
     ],
     kind: Annotated[
         str | None,
         typer.Option(
-            "--kind", help="job, cluster, run, spec, trace, log or manifest; recognised if not given."
+            "--kind",
+            help="job, cluster, incidents, run, spec, trace, log or manifest; recognised if not given.",
         ),
     ] = None,
     cluster: Annotated[

@@ -114,9 +114,19 @@ def _manifest(path: Path, _: Path | None) -> dict[str, Any]:
     return {"summary": f"{done} of {len(manifest.runs)} runs complete, logs as recorded"}
 
 
+def _incidents(path: Path, cluster: Path | None) -> dict[str, Any]:
+    from cotenant.runs.incidents import check_incidents
+    from cotenant.traces.clusterfile import read_cluster
+
+    count = check_incidents(path, read_cluster(cluster) if cluster else None)
+    checked = "names of nodes and tenants checked" if cluster else "give --cluster to check its names"
+    return {"summary": f"{count:,} incidents; {checked}"}
+
+
 KINDS: dict[str, Callable[[Path, Path | None], dict[str, Any]]] = {
     "job": _job,
     "cluster": _cluster,
+    "incidents": _incidents,
     "run": _run,
     "spec": _spec,
     "trace": _trace,
@@ -125,7 +135,7 @@ KINDS: dict[str, Callable[[Path, Path | None], dict[str, Any]]] = {
 }
 
 
-_ON_A_CLUSTER = ("job", "run", "spec", "trace")
+_ON_A_CLUSTER = ("incidents", "job", "run", "spec", "trace")
 """Kinds of file that can be checked against a cluster."""
 
 
@@ -160,6 +170,8 @@ def _recognise(path: Path) -> str:
     if path.suffix.lower() not in {".toml", ".yaml", ".yml"}:
         return "trace"
     keys = read_document(path).data.keys()
+    if "incident" in keys:
+        return "incidents"
     if "nodes" in keys:
         return "cluster"
     if "trace" in keys or "policies" in keys:

@@ -21,14 +21,17 @@
     job = "j17"
 
     [[incident]]
-    kind = "tenant-limit"     # without limit_gpus the ceiling is lifted
+    kind = "tenant-limit"     # limit_gpus = "none" lifts the ceiling
     at = "8h"
     tenant = "vision"
     limit_gpus = 64
+
+``docs/incidents.md`` describes every kind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,7 +44,7 @@ from cotenant.model.quantities import parse_duration
 from cotenant.model.workload import Workload
 from cotenant.traces.documents import Document, read_document
 
-__all__ = ["read_incidents"]
+__all__ = ["check_incidents", "read_incidents"]
 
 Kind = Literal[
     "node-down",
@@ -54,6 +57,14 @@ Kind = Literal[
     "priority",
     "tenant-limit",
 ]
+_KEYS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("node-down", "node-up", "drain", "undrain"), ("node",)),
+    **dict.fromkeys(("device-down", "device-up"), ("node", "slot")),
+    "cancel": ("job",),
+    "priority": ("job", "priority"),
+    "tenant-limit": ("tenant", "limit_gpus"),
+}
+"""What each kind needs beside ``kind`` and ``at``."""
 _BACK: dict[str, Any] = {"node-down": "node-up", "drain": "undrain", "device-down": "device-up"}
 
 
@@ -65,7 +76,7 @@ class _Incident(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     job: str | None = None
     tenant: str | None = None
     priority: int | None = None
-    limit_gpus: int | None = None
+    limit_gpus: int | Literal["none"] | None = None
     cause: str = ""
     lasts: str | None = None
 
@@ -86,21 +97,74 @@ def read_incidents(path: Path, cluster: Cluster, workload: Workload) -> tuple[ev
     document = read_document(path)
     names = _Names(document, cluster, workload)
     found: list[ev.Event] = []
-    for index, item in enumerate(document.convert(_File).incident):
-        at_s = names.duration(index, "at", item.at)
+    for index, item, at_s, lasts_s in _items(document):
         found.append(names.event(index, item, at_s))
-        if item.lasts is not None:
-            if item.kind not in _BACK:
-                raise names.error(index, f'"{item.kind}" does not last; leave out lasts')
+        if lasts_s is not None:
             back = msgspec.structs.replace(item, kind=_BACK[item.kind])
-            found.append(names.event(index, back, at_s + names.duration(index, "lasts", item.lasts)))
+            found.append(names.event(index, back, at_s + lasts_s))
     return tuple(sorted(found, key=lambda event: event.t))
+
+
+def check_incidents(path: Path, cluster: Cluster | None = None) -> int:
+    """Check a file of incidents without a workload, and count them.
+
+    Names of nodes, slots and tenants are checked if there is a cluster, names of jobs never.
+
+    Raises
+    ------
+    ConfigError
+        As ``read_incidents``.
+    """
+    document = read_document(path)
+    items = list(_items(document))
+    if cluster is not None:
+        names = _Names(document, cluster, None)
+        for index, item, at_s, _ in items:
+            if item.job is None:
+                names.event(index, item, at_s)
+    return len(items)
+
+
+def _items(document: Document) -> Iterator[tuple[int, _Incident, float, float | None]]:
+    """Each incident with its place in the file, its time and how long it lasts."""
+
+    def duration(index: int, key: str, text: str) -> float:
+        try:
+            return parse_duration(text)
+        except QuantityError as error:
+            raise _error(document, index, f"{key}: {error}") from None
+
+    for index, item in enumerate(document.convert(_File).incident):
+        _check_keys(document, index, item)
+        lasts_s = None if item.lasts is None else duration(index, "lasts", item.lasts)
+        yield index, item, duration(index, "at", item.at), lasts_s
+
+
+def _check_keys(document: Document, index: int, item: _Incident) -> None:
+    needed = _KEYS[item.kind]
+    every = ("node", "slot", "job", "tenant", "priority", "limit_gpus")
+    given = [key for key in every if getattr(item, key) is not None]
+    missing = [key for key in needed if key not in given]
+    surplus = [key for key in given if key not in needed]
+    if missing:
+        hint = ' (a number, or "none" to lift the ceiling)' if "limit_gpus" in missing else ""
+        raise _error(document, index, f'"{item.kind}" needs {" and ".join(missing)}{hint}')
+    if surplus:
+        raise _error(document, index, f'{", ".join(surplus)} says nothing for "{item.kind}"; leave it out')
+    if item.lasts is not None and item.kind not in _BACK:
+        raise _error(document, index, f'"{item.kind}" does not last; leave out lasts')
+    if isinstance(item.limit_gpus, int) and item.limit_gpus < 0:
+        raise _error(document, index, f"limit_gpus must be 0 or more, found {item.limit_gpus}")
+
+
+def _error(document: Document, index: int, message: str) -> ConfigError:
+    return document.error(message, ("incident", index))
 
 
 class _Names:
     """Turns names in the file into numbers of the cluster and the workload."""
 
-    def __init__(self, document: Document, cluster: Cluster, workload: Workload) -> None:
+    def __init__(self, document: Document, cluster: Cluster, workload: Workload | None) -> None:
         self._document = document
         self._cluster = cluster
         self._workload = workload
@@ -109,13 +173,7 @@ class _Names:
         self._jobs: dict[str, int] | None = None
 
     def error(self, index: int, message: str) -> ConfigError:
-        return self._document.error(message, ("incident", index))
-
-    def duration(self, index: int, key: str, text: str) -> float:
-        try:
-            return parse_duration(text)
-        except QuantityError as error:
-            raise self.error(index, f"{key}: {error}") from None
+        return _error(self._document, index, message)
 
     def event(self, index: int, item: _Incident, t: float) -> ev.Event:
         if item.kind in {"cancel", "priority"}:
@@ -124,7 +182,8 @@ class _Names:
             if item.tenant not in self._tenants:
                 known = ", ".join(sorted(self._tenants)) or "none declared"
                 raise self.error(index, f'no tenant "{item.tenant}"; known: {known}')
-            return ev.TenantLimitChanged(t, item.tenant or "", item.limit_gpus)
+            limit = None if item.limit_gpus == "none" else item.limit_gpus
+            return ev.TenantLimitChanged(t, item.tenant or "", limit)
         node = self._nodes.get(item.node or "")
         if node is None:
             raise self.error(index, f'no node "{item.node}" in this cluster of {len(self._nodes):,} nodes')
@@ -141,15 +200,15 @@ class _Names:
 
     def _command(self, index: int, item: _Incident, t: float) -> ev.Event:
         if self._jobs is None:
+            if self._workload is None:
+                raise self.error(index, "names of jobs need a workload")
             self._jobs = {name: i for i, name in enumerate(self._workload.frame["name"].to_list())}
         job = self._jobs.get(item.job or "")
         if job is None:
             raise self.error(index, f'no job "{item.job}" in this workload')
         if item.kind == "cancel":
             return ev.CancelRequested(t, job)
-        if item.priority is None:
-            raise self.error(index, "a change of priority needs priority = NUMBER")
-        return ev.PriorityChanged(t, job, item.priority)
+        return ev.PriorityChanged(t, job, item.priority or 0)
 
     def _device(self, index: int, item: _Incident, node: int) -> int:
         sizes = [sum(count for _, count in n.gpus) for n in self._cluster.nodes]
