@@ -99,7 +99,18 @@ def test_an_unknown_policy_gives_the_list_and_a_suggestion(inside: Run, jobs_csv
         (["simulate", "-p", "fifo", "--gpus", "2"], 1, "give a trace"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "0"], 1, "gpus must be 1 or more, found 0"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--seeds", "0"], 1, "seeds must be 1 or more"),
-        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--set", "x=1"], 1, 'no setting "x"'),
+        (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--set", "x=1"], 2, 'no setting "x"'),
+        (["simulate", "j", "--set", "max_sharers=abc"], 1, "max_sharers takes a whole number, found 'abc'"),
+        (["simulate", "j", "--set", "max_sharers=1.5"], 1, "max_sharers takes a whole number, found '1.5'"),
+        (["simulate", "j", "--set", "span_speed=fast"], 1, "span_speed takes a number, found 'fast'"),
+        (["simulate", "j", "--set", "mixed_types=2"], 1, "mixed_types takes yes or no, found '2'"),
+        (["simulate", "j", "--set", "gang_span=all"], 1, "takes one of never, larger-than-node, any"),
+        (["simulate", "j", "--set", "round_s=often"], 1, "takes seconds, or a time such as"),
+        (
+            ["simulate", "j", "--set", "round_s=-5"],
+            1,
+            "setting round_s must be zero or more and finite, found -5",
+        ),
         (["simulate", "jobs.csv", "-p", "fifo:x=1", "--gpus", "2"], 2, 'Fifo has no parameter "x"'),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--forecast", "lookpu"], 2, '"lookup"?'),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--runtime", "histroy"], 2, '"history"?'),
@@ -336,6 +347,24 @@ def test_a_device_type_by_any_of_its_names_gives_the_same_bytes(inside: Run, job
     assert len(logs) == 1
 
 
+def test_settings_that_are_times_take_units(inside: Run, jobs_csv: Path) -> None:
+    words = (
+        "-p",
+        "fifo",
+        "--gpus",
+        "2",
+        "--set",
+        "checkpoint_s=10min",
+        "--set",
+        "round_s=90",
+        "--set",
+        "start_s=0",
+    )
+    assert inside("simulate", "jobs.csv", *words).returncode == 0
+    settings = json.loads((jobs_csv.parent / "out" / "manifest.json").read_text())["settings"]
+    assert (settings["checkpoint_s"], settings["round_s"], settings["start_s"]) == (600.0, 90.0, 0.0)
+
+
 def test_results_are_compared_reported_and_explained(inside: Run, jobs_csv: Path, mine_py: Path) -> None:
     done = inside("simulate", "jobs.csv", "-p", "fifo,mine.py:Mine:factor=2", "--gpus", "2", "--seeds", "2")
     assert done.returncode == 0, done.stderr
@@ -532,3 +561,43 @@ def test_what_is_replaced_is_said(inside: Run, jobs_csv: Path) -> None:
     assert "replaced" not in first.stderr
     second = inside("simulate", str(jobs_csv), "-p", "srtf", "--gpus", "2")
     assert "replaced: the earlier runs in out (fifo seeds 0, 1, las seeds 0, 1)" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("NoDecide", "has no decide(view): it needs a class with a method decide(view)"),
+        ("Forgetful", "does not store its parameter depth: store it under its own name"),
+        ("Positional", "must take keyword-only parameters"),
+        ("Absent", "has no 'Absent'; it has: Forgetful, Positional"),
+    ],
+)
+def test_a_policy_that_breaks_the_rules_is_wrong_usage_wherever_it_is_named(
+    inside: Run, jobs_csv: Path, name: str, message: str
+) -> None:
+    (jobs_csv.parent / "bugs.py").write_text(
+        "from cotenant import Params, Plan\n\n\n"
+        "class NoDecide(Params):\n    pass\n\n\n"
+        "class Forgetful(Params):\n"
+        "    def __init__(self, *, depth: int = 1) -> None:\n        self.d = depth\n\n"
+        "    def decide(self, view):\n        return Plan()\n\n\n"
+        "class Positional:\n"
+        "    def __init__(self, depth):\n        self.depth = depth\n\n"
+        "    def decide(self, view):\n        return Plan()\n"
+    )
+    for words in (
+        ["policies", f"bugs.py:{name}"],
+        ["simulate", "jobs.csv", "-p", f"bugs.py:{name}", "--gpus", "2"],
+    ):
+        done = inside(*words)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stdout == ""
+        assert "fault of cotenant" not in done.stderr
+
+
+def test_an_error_in_a_policy_names_its_file_and_line(inside: Run, jobs_csv: Path, mine_py: Path) -> None:
+    done = inside("simulate", str(jobs_csv), "-p", "mine.py:Failing:after_s=60", "--gpus", "2")
+    assert done.returncode == 1
+    line = 1 + mine_py.read_text().split("\n").index('            raise ValueError("boom")')
+    assert f"raised ValueError: boom (mine.py:{line}, in decide); see out/runs/" in done.stderr

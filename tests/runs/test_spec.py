@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.errors import ConfigError, UsageError
+from cotenant.errors import ConfigError, InputError, UsageError
 from cotenant.model.settings import Settings
 from cotenant.runs.config import RunConfig, parse_settings
 from cotenant.runs.spec import build_policy, folder_names, parse_policies, parse_policy
@@ -165,7 +165,7 @@ def test_settings_are_read_by_their_types() -> None:
     ],
 )
 def test_a_wrong_setting_is_explained(item: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(InputError, match=message):
         parse_settings([item])
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
-from cotenant.errors import ConfigError
+from cotenant.errors import ConfigError, QuantityError, UnknownNameError
+from cotenant.model.quantities import parse_duration
 from cotenant.model.settings import Settings
 
 __all__ = ["RunConfig", "parse_settings", "settings_of"]
@@ -123,17 +125,19 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
 
 
 def parse_settings(items: Iterable[str]) -> dict[str, Any]:
-    """Read ``name=value`` items of ``--set`` into fields of ``Settings``.
+    """Read ``name=value`` items of ``--set`` into fields of ``Settings``; times may carry a unit.
 
     Raises
     ------
+    UnknownNameError
+        For an unknown name, with the nearest and all known.
     ConfigError
-        For an unknown name (with the nearest and all known) or a value of another type.
+        For a value of another type.
 
     Examples
     --------
-    >>> parse_settings(["max_sharers=2", "mixed_types=yes", "gang_span=any"])
-    {'max_sharers': 2, 'mixed_types': True, 'gang_span': 'any'}
+    >>> parse_settings(["max_sharers=2", "mixed_types=yes", "gang_span=any", "checkpoint_s=10min"])
+    {'max_sharers': 2, 'mixed_types': True, 'gang_span': 'any', 'checkpoint_s': 600.0}
     """
     fields = {field.name: field.type for field in msgspec.structs.fields(Settings)}
     found: dict[str, Any] = {}
@@ -143,7 +147,7 @@ def parse_settings(items: Iterable[str]) -> dict[str, Any]:
         if not equals:
             raise ConfigError(f"--set {item}: write name=value")
         if name not in fields:
-            raise ConfigError(_unknown(name, fields))
+            raise UnknownNameError("setting", name, fields)
         if name in found:
             raise ConfigError(f"--set {name} is given twice")
         found[name] = _convert(name, text.strip(), fields[name])
@@ -151,13 +155,27 @@ def parse_settings(items: Iterable[str]) -> dict[str, Any]:
     return found
 
 
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+
+
 def _convert(name: str, text: str, kind: Any) -> Any:
     words = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
-    value: Any = words.get(text.lower(), text) if kind is bool else text
     try:
+        if name.endswith("_s") and not name.endswith("_per_s") and not _NUMBER.fullmatch(text):
+            return parse_duration(text)
+        value: Any = words.get(text.lower(), text) if kind is bool else text
         return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"--set {name}={text}: {error}") from None
+    except QuantityError:
+        raise ConfigError(
+            f"--set {name}={text}: {name} takes seconds, or a time such as 90s, 15min or 2h, found {text!r}"
+        ) from None
+    except msgspec.ValidationError:
+        raise ConfigError(f"--set {name}={text}: {name} takes {_takes(kind)}, found {text!r}") from None
+
+
+def _takes(kind: Any) -> str:
+    plain = {int: "a whole number", float: "a number", bool: "yes or no"}
+    return plain.get(kind) or f"one of {', '.join(get_args(kind))}"
 
 
 def _unknown(name: str, fields: Mapping[str, Any]) -> str:
