@@ -40,11 +40,22 @@ class Broken(Fifo):
 LINE = inspect.getsourcelines(Broken._helper)[1] + 1
 
 
-def test_the_error_of_a_policy_is_chained_and_its_line_named() -> None:
+def test_the_error_of_a_policy_is_chained_and_its_line_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent.parent)
     with pytest.raises(PolicyError) as caught:
         cotenant.simulate(two_jobs(), 2, Broken())
     assert isinstance(caught.value.__cause__, KeyError)
-    assert str(caught.value) == f"policy Broken raised KeyError: 'oops' ({__file__}:{LINE}, in _helper)"
+    assert (
+        str(caught.value) == f"policy Broken raised KeyError: 'oops' (runs/test_blame.py:{LINE}, in _helper)"
+    )
+
+
+def test_a_file_elsewhere_is_named_without_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PolicyError, match=rf"'oops' \(test_blame.py:{LINE}, in _helper\)"):
+        cotenant.simulate(two_jobs(), 2, Broken())
 
 
 def test_an_error_in_a_library_that_the_policy_calls_is_placed_in_the_policy() -> None:
@@ -193,7 +204,7 @@ def test_a_policy_that_raises_when_it_is_made_is_no_fault_of_ours(tmp_path: Path
         "    def decide(self, view):\n        return None\n\n\nclass NoDecide:\n    pass\n"
     )
     with pytest.raises(
-        ConfigError, match=rf"raised ZeroDivisionError when it was made.*{file}:3, in __init__"
+        ConfigError, match=r"raised ZeroDivisionError when it was made.*bugs.py:3, in __init__"
     ):
         build_policy(parse_policy(f"{file}:Early"))
     with pytest.raises(ConfigError, match=r"NoDecide\" has no decide\(view\): it needs a class"):

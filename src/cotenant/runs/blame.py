@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -34,12 +35,21 @@ def place_of(owner: Any, problem: BaseException) -> str:
     if not own:
         return ""
     frame, line = own[-1]
-    return f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_name}"
+    return f"{_shown(frame.f_code.co_filename)}:{line}, in {frame.f_code.co_name}"
 
 
 def is_inside(owner: Any, problem: BaseException) -> bool:
     """True if the error came out of the owner, or out of what it called."""
     return bool(place_of(owner, problem))
+
+
+def _shown(file: str) -> str:
+    """Relative to the working folder, or the name alone: manifests name nobody's home."""
+    path = Path(file)
+    if not path.is_absolute():
+        return file
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else path.name
 
 
 def _called_on(frame: FrameType, owner: Any) -> bool:

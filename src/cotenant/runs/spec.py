@@ -200,12 +200,13 @@ def policy_class(target: str) -> Any:
     UnknownNameError
         With the nearest name and the full list.
     ConfigError
-        If it is no class with a method ``decide(view)``.
+        If it is no class with a method ``decide(view)``, or takes positional parameters.
     """
     cls = _load(target)
     if not inspect.isclass(cls):
         raise ConfigError(f'"{target}" is a {type(cls).__name__}, not a policy: {_RULE}')
     _check_decide(cls, f'"{target}"')
+    parameters_of(cls)  # refuses what cannot be named on a command line
     return cls
 
 
