@@ -155,6 +155,10 @@ class Physics:
         devices, layout = place.devices, self.layout
         if not devices:
             return 1.0
+        if job.gpus == 1 == len(devices):
+            known = self._solo.get((job.model, layout.device_type[devices[0]]))
+            if known is not None:
+                return known
         blocks = layout.blocks(devices)
         if blocks is not None and len(blocks) == 1 and len(devices) == job.gpus:
             kind = layout.bay_type[blocks[0][0]]

@@ -136,6 +136,14 @@ class Ledger:
     def _take(self, job_id: int, place: Placement) -> None:
         share, devices = place.share, place.devices
         all_residents, free_milli, free_memory = self.residents, self.free_milli, self.free_memory
+        if share is WHOLE and len(devices) == 1:
+            # Most jobs of most traces: one whole device.
+            (device,) = devices
+            all_residents[device] = (job_id,)
+            free_milli[device] = free_memory[device] = 0
+            bay = self.layout.device_bay[device]
+            self._set_whole(bay, self.whole[bay] & ~(1 << device - self.layout.bay_first[bay]))
+            return
         if share is WHOLE or share.mode == "exclusive":
             mine = (job_id,)
             for device in devices:
