@@ -372,8 +372,20 @@ def test_results_are_compared_reported_and_explained(inside: Run, jobs_csv: Path
     assert "mine.py:Mine:factor=2" in table.stdout
     assert "Completion time, mean" in table.stdout
     assert "fifo: all 2 seeds gave the same result, so n = 1 in effect" in table.stdout
+    words = [line.split() for line in table.stdout.splitlines()]
+    # a and b, of one GPU, start at once; c, of two, waits 250 s.
+    assert ["1", "2", "0s", "0s"] in words
+    assert ["2-4", "1", "4m", "10s", "4m", "10s"] in words
+    assert ["1", "c", "(4m", "10s)", "c", "(4m", "10s)"] in words
+    (command,) = [
+        line.removeprefix("why: ") for line in table.stdout.splitlines() if line.startswith("why: ")
+    ]
+    assert command == "cotenant explain out --policy fifo --seed 0 c"
+    assert inside(*command.split()[1:]).returncode == 0
     found = json.loads(inside("compare", "out", "--json").stdout)
     # The same rule under another name: the same times, so a mean of 700 / 3 s for both.
+    assert found["wait_by_size"]["2-4"]["fifo"] == {"jobs": 1, "wait_s_mean": 250.0}
+    assert found["longest_in_queue"]["fifo"] == [{"job": "c", "queued_s": 250.0}]
     means = [found["policies"][name]["jct_s_mean"]["mean"] for name in ("fifo", "mine.py:Mine:factor=2")]
     assert means == pytest.approx([700 / 3, 700 / 3])
     assert found["comparisons"][0]["speedup"]["mean"] == pytest.approx(1.0)
@@ -389,7 +401,16 @@ def test_results_are_compared_reported_and_explained(inside: Run, jobs_csv: Path
     assert json.loads(inside("explain", "out/runs/fifo/seed-0", "c", "--json").stdout)["name"] == "c"
     many = inside("explain", "out", "c")
     assert many.returncode == 1
-    assert "holds 4 logs; name the folder of one run" in many.stderr
+    assert (
+        "holds 4 logs; name the policy with --policy (and --seed): fifo, mine.py:Mine:factor=2" in many.stderr
+    )
+    chosen = inside("explain", "out", "c", "--policy", "mine.py:Mine:factor=2", "--seed", "1")
+    assert chosen.returncode == 0, chosen.stderr
+    assert inside("explain", "out", "c", "--policy", "fifo").stdout == why.stdout
+    assert 'no policy in out: "las"' in inside("explain", "out", "c", "--policy", "las").stderr
+    assert (
+        "fifo has no seed 9; it has 0, 1" in inside("explain", "out", "c", "--policy=fifo", "--seed=9").stderr
+    )
     nobody = inside("explain", "out/runs/fifo/seed-0", "zz")
     assert nobody.returncode == 1
     assert "zz" in nobody.stderr
@@ -561,43 +582,3 @@ def test_what_is_replaced_is_said(inside: Run, jobs_csv: Path) -> None:
     assert "replaced" not in first.stderr
     second = inside("simulate", str(jobs_csv), "-p", "srtf", "--gpus", "2")
     assert "replaced: the earlier runs in out (fifo seeds 0, 1, las seeds 0, 1)" in second.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("NoDecide", "has no decide(view): it needs a class with a method decide(view)"),
-        ("Forgetful", "does not store its parameter depth: store it under its own name"),
-        ("Positional", "must take keyword-only parameters"),
-        ("Absent", "has no 'Absent'; it has: Forgetful, Positional"),
-    ],
-)
-def test_a_policy_that_breaks_the_rules_is_wrong_usage_wherever_it_is_named(
-    inside: Run, jobs_csv: Path, name: str, message: str
-) -> None:
-    (jobs_csv.parent / "bugs.py").write_text(
-        "from cotenant import Params, Plan\n\n\n"
-        "class NoDecide(Params):\n    pass\n\n\n"
-        "class Forgetful(Params):\n"
-        "    def __init__(self, *, depth: int = 1) -> None:\n        self.d = depth\n\n"
-        "    def decide(self, view):\n        return Plan()\n\n\n"
-        "class Positional:\n"
-        "    def __init__(self, depth):\n        self.depth = depth\n\n"
-        "    def decide(self, view):\n        return Plan()\n"
-    )
-    for words in (
-        ["policies", f"bugs.py:{name}"],
-        ["simulate", "jobs.csv", "-p", f"bugs.py:{name}", "--gpus", "2"],
-    ):
-        done = inside(*words)
-        assert done.returncode == 2
-        assert message in done.stderr
-        assert done.stdout == ""
-        assert "fault of cotenant" not in done.stderr
-
-
-def test_an_error_in_a_policy_names_its_file_and_line(inside: Run, jobs_csv: Path, mine_py: Path) -> None:
-    done = inside("simulate", str(jobs_csv), "-p", "mine.py:Failing:after_s=60", "--gpus", "2")
-    assert done.returncode == 1
-    line = 1 + mine_py.read_text().split("\n").index('            raise ValueError("boom")')
-    assert f"raised ValueError: boom (mine.py:{line}, in decide); see out/runs/" in done.stderr

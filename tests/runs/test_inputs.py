@@ -105,7 +105,10 @@ def test_incidents_come_out_by_time_with_numbers_for_names(tmp_path: Path) -> No
         ('kind = "device-down"\nat = "2h"\nnode = "n0"\nslot = 2', "slots 0 to 1, found slot = 2"),
         ('kind = "cancel"\nat = "2h"\njob = "z"', 'no job "z"'),
         ('kind = "priority"\nat = "2h"\njob = "x"', "needs priority"),
-        ('kind = "tenant-limit"\nat = "2h"\ntenant = "audio"\nlimit_gpus = 1', 'no tenant "audio"; known: vision'),
+        (
+            'kind = "tenant-limit"\nat = "2h"\ntenant = "audio"\nlimit_gpus = 1',
+            'no tenant "audio"; known: vision',
+        ),
         ('kind = "node-down"\nat = "2"\nnode = "n0"', "no known unit"),
         ('kind = "node-up"\nat = "2h"\nnode = "n0"\nlasts = "1h"', "does not last"),
         ('kind = "explode"\nat = "2h"', "kind"),

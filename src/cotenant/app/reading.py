@@ -61,9 +61,10 @@ def compare(
     first, *others = policies
     pairings = [pair(policies[first], policies[name]) for name in others]
     if as_json:
-        _print_comparison(values, pairings, [n for n, runs in policies.items() if _all_equal(runs)])
+        _print_comparison(policies, values, pairings)
         return
     print_table(("metric", *policies), _rows(values, everything), right=list(policies))
+    _print_waits(policies, folders)
     said = [headline(p, policies[first], policies[name]) for p, name in zip(pairings, others, strict=True)]
     for lead, detail in said or [single(policies[first])]:
         say(f"{lead} {detail}".rstrip())
@@ -73,6 +74,34 @@ def compare(
             say(unfinished)
         if _all_equal(runs):
             say(f"{name}: all {len(runs)} seeds gave the same result, so n = 1 in effect")
+
+
+def _print_waits(policies: dict[str, list[Run]], folders: Sequence[Path]) -> None:
+    from cotenant.app.waits import longest, size_rows, why_command
+    from cotenant.model.quantities import format_duration
+
+    say("")
+    print_table(
+        ("mean wait by GPUs asked for", "jobs", *policies), size_rows(policies), right=["jobs", *policies]
+    )
+    lists = {name: longest(runs[0]) for name, runs in policies.items()}
+    count = max(map(len, lists.values()), default=0)
+    if count:
+        say("")
+        rows = [
+            (
+                str(i + 1),
+                *(f"{o[i][0]} ({format_duration(o[i][1])})" if i < len(o) else "" for o in lists.values()),
+            )
+            for i in range(count)
+        ]
+        print_table(("longest in the queue", *policies), rows)
+        name = max(lists, key=lambda n: lists[n][0][1] if lists[n] else 0.0)
+        run = policies[name][0]
+        folder = next(f for f in folders if run.path.is_relative_to(f))
+        policy = name if len(folders) == 1 else name.removeprefix(f"{folder}/")
+        say(f"why: {why_command(run, folder, policy, lists[name][0][0])}")
+    say("")
 
 
 def _all_equal(runs: Sequence[Run]) -> bool:
@@ -133,14 +162,21 @@ def _shown(value: Estimate, key: str) -> str:
 
 
 def _print_comparison(
-    values: dict[str, dict[str, Estimate]], pairings: Sequence[Pairing], equal: Sequence[str]
+    policies: dict[str, list[Run]], values: dict[str, dict[str, Estimate]], pairings: Sequence[Pairing]
 ) -> None:
     import msgspec
+
+    from cotenant.app.waits import by_size, longest
 
     found: dict[str, Any] = {
         "policies": {name: msgspec.to_builtins(own) for name, own in values.items()},
         "comparisons": msgspec.to_builtins(list(pairings)),
-        "one_in_effect": sorted(equal),
+        "one_in_effect": sorted(name for name, runs in policies.items() if _all_equal(runs)),
+        "wait_by_size": by_size(policies),
+        "longest_in_queue": {
+            name: [{"job": job, "queued_s": seconds} for job, seconds in longest(runs[0])]
+            for name, runs in policies.items()
+        },
     }
     print_json(found)
 
@@ -164,36 +200,22 @@ def report(
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="A run's log, its folder, or a run folder with a single run.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, the folder of one run, or its log.")],
     job: Annotated[str, typer.Argument(help="Name of the job, or its number as #N.")],
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Which policy, where the folder holds several.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Which seed; default: the first.")] = None,
     as_json: Json = False,
 ) -> None:
     """Say what happened to a job, and why: each wait, start, move and end with its reason."""
+    from cotenant.app.waits import find_log
     from cotenant.report.explain import explain as tell
 
-    found = tell(_log_of(run), job)
+    found = tell(find_log(run, policy, seed), job)
     if as_json:
         import msgspec
 
         print_json(msgspec.to_builtins(found))
     else:
         say(found.text)
-
-
-def _log_of(path: Path) -> Path:
-    """The log that was meant.
-
-    Raises
-    ------
-    ConfigError
-        If there is none, or more than one.
-    """
-    if path.is_file():
-        return path
-    if not path.is_dir():
-        raise ConfigError(f"{path}: no such file or folder")
-    logs = sorted(path.glob("events.jsonl*")) or sorted(path.glob("runs/*/seed-*/events.jsonl*"))
-    if len(logs) != 1:
-        shown = "; ".join(str(log.parent) for log in logs[:6]) or "none found"
-        raise ConfigError(f"{path} holds {len(logs)} logs; name the folder of one run: {shown}")
-    return logs[0]

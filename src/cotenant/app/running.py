@@ -208,7 +208,9 @@ def _show(batch: Batch, *, as_json: bool, quiet: bool) -> None:
     if not quiet and batch.replaced:
         note(f"replaced: the earlier runs in {batch.folder} ({batch.replaced})")
     if not quiet:
-        note(f"written: {batch.folder} (cotenant report {batch.folder} makes a page of it)")
+        note(
+            f"written: {batch.folder} (cotenant compare {batch.folder}: who waits; cotenant report {batch.folder}: a page)"
+        )
 
 
 def _leave(batch: Batch) -> None:

@@ -130,12 +130,13 @@ def batch_rows(batch: Batch) -> list[tuple[str, ...]]:
 def closing_lines(batch: Batch) -> list[str]:
     """What a reader of the table must also know."""
     manifest = batch.manifest
-    lines = [f"policies know: speeds {manifest.forecast}, running times {manifest.runtime}"]
-    if len(manifest.seeds) == 1:
-        lines.append("n = 1: one seed, so no interval; give --seeds 5 for one")
-    lines.append(
-        f"seeds vary {'; '.join(manifest.seeds_vary)}. A policy that meets none of this has n = 1 in effect"
-    )
+    vary = "; ".join(manifest.seeds_vary)
+    lines = [
+        f"policies know: speeds {manifest.forecast}, running times {manifest.runtime}",
+        f"n = 1: one seed, so no interval (--seeds 5 gives one); seeds vary {vary}"
+        if len(manifest.seeds) == 1
+        else f"seeds vary {vary}; where a policy meets none of it, all count as 1 in effect",
+    ]
     idle = nobody_waits([o.summary for o in batch.outcomes if o.summary])
     if idle:
         lines.insert(0, idle)
