@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 CODE := src tests bench noxfile.py
 export OMP_NUM_THREADS ?= 1
 export POLARS_MAX_THREADS ?= 2
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,6 +22,7 @@ $(VENV)/.installed-dev: pyproject.toml scripts/venv.sh
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed ## compare five policies on a generated workload; writes demo/report.html
+	@echo "running five policies with three seeds on 2,000 generated jobs" >&2
 	@$(BIN)/cotenant demo -o demo --force
 
 test: $(VENV)/.installed-dev lint types ## everything that must hold before a change is merged

@@ -2,6 +2,7 @@
 # Create .venv and install cotenant into it, editable.
 # usage: scripts/venv.sh EXTRAS      ("" for users, "dev" for tests)
 set -eu
+export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 cd "$(dirname "$0")/.."
 extras="${1:-}"
@@ -43,10 +44,11 @@ if [ -x "$venv/bin/python" ]; then
   fi
 else
   python="$(find_python)"
+  echo "making $venv with $("$python" --version)" >&2
   make_venv "$python"
 fi
 
 target="."
 [ -n "$extras" ] && target=".[$extras]"
-echo "installing cotenant$([ -n "$extras" ] && echo " with extra $extras") into $venv" >&2
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$target" </dev/null
+echo "installing cotenant$([ -n "$extras" ] && echo " with extra $extras") into $venv; the first time this takes minutes" >&2
+"$venv/bin/python" -m pip install -q -e "$target" </dev/null

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -72,3 +73,29 @@ def test_the_version_has_one_source() -> None:
     import cotenant
 
     assert version("cotenant") == cotenant.__version__
+
+
+def test_installing_is_quiet_but_not_silent(tmp_path: Path) -> None:
+    """The environment's Python is a stand-in that tells how it was called; nothing is installed."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "venv.sh", tmp_path / "scripts")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name in ("python", "cotenant"):
+        stub = tmp_path / ".venv" / "bin" / name
+        stub.write_text(f'#!/bin/sh\necho "{name} $* version-check-off=$PIP_DISABLE_PIP_VERSION_CHECK"\n')
+        stub.chmod(0o755)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "demo"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "python -m pip install -q -e . version-check-off=1" in done.stdout.splitlines()
+    assert done.stdout.splitlines()[-1].startswith("cotenant demo -o demo --force")
+    said = done.stderr.splitlines()
+    assert said[0].startswith("installing cotenant into .venv")
+    assert said[1].startswith("running five policies")
