@@ -141,6 +141,7 @@ def test_a_run_cut_short_is_marked_and_not_averaged(
     compared = inside("compare", "out")
     assert f"warning: {TORN}" in compared.stderr
     found = json.loads(inside("compare", "out", "--json").stdout)
+    assert found["warnings"] == [TORN]
     jct = found["policies"]["quits.py:Quits"]["jct_s_mean"]
     assert (jct["mean"], jct["n"]) == (pytest.approx(700 / 3), 1)
     assert inside("report", "out").returncode == 0

@@ -178,7 +178,7 @@ def tenants(path: Path, *events: ev.Event) -> Path:
 
 @pytest.mark.parametrize("held", [True, False])
 def test_a_job_above_its_tenants_ceiling_never_fits_whether_the_log_says_so_or_not(tmp_path, held):
-    facts = {"tenant": "vision", "limit_gpus": 4, "used_gpus": 0, "needs_gpus": 8}
+    facts = {"tenant": "vision", "limit_gpus": 4, "used_gpus": 0}  # as policies write them
     log = tenants(
         tmp_path / "events.jsonl",
         ev.Submitted(0.0, Job(0, "big", 0.0, tenant="vision", gpus=8)),

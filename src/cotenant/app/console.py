@@ -15,7 +15,18 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["clean", "error", "note", "plain_json", "print_json", "print_table", "say", "stderr", "stdout", "warn"]
+__all__ = [
+    "clean",
+    "error",
+    "note",
+    "plain_json",
+    "print_json",
+    "print_table",
+    "say",
+    "stderr",
+    "stdout",
+    "warn",
+]
 
 _WIDE = 240
 
@@ -56,7 +67,12 @@ def note(text: str) -> None:
 
 def warn(text: str) -> None:
     """Print on standard error what makes a result doubtful."""
-    sys.stderr.write(f"warning: {clean(text)}\n")
+    if sys.stderr.isatty():
+        from rich.text import Text
+
+        stderr().print(Text(f"warning: {clean(text)}", style="bold red"))
+    else:
+        sys.stderr.write(f"warning: {clean(text)}\n")
 
 
 def error(text: str) -> None:

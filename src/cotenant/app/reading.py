@@ -55,13 +55,14 @@ def compare(
 
     found = _runs(folders)
     policies = by_policy(usable(found))
-    for line in [*_doubts(folders), *_torn(found)]:
+    doubts = [*_doubts(folders), *_torn(found)]
+    for line in doubts:
         warn(line)
     values = {name: estimates(runs) for name, runs in policies.items()}
     first, *others = policies
     pairings = [pair(policies[first], policies[name]) for name in others]
     if as_json:
-        _print_comparison(policies, values, pairings)
+        _print_comparison(policies, values, pairings, doubts)
         return
     print_table(("metric", *policies), _rows(values, everything), right=list(policies))
     _print_waits(policies, folders)
@@ -162,7 +163,10 @@ def _shown(value: Estimate, key: str) -> str:
 
 
 def _print_comparison(
-    policies: dict[str, list[Run]], values: dict[str, dict[str, Estimate]], pairings: Sequence[Pairing]
+    policies: dict[str, list[Run]],
+    values: dict[str, dict[str, Estimate]],
+    pairings: Sequence[Pairing],
+    doubts: Sequence[str],
 ) -> None:
     import msgspec
 
@@ -171,6 +175,7 @@ def _print_comparison(
     found: dict[str, Any] = {
         "policies": {name: msgspec.to_builtins(own) for name, own in values.items()},
         "comparisons": msgspec.to_builtins(list(pairings)),
+        "warnings": list(doubts),
         "one_in_effect": sorted(name for name, runs in policies.items() if _all_equal(runs)),
         "wait_by_size": by_size(policies),
         "longest_in_queue": {

@@ -28,7 +28,7 @@ def derive(job: Job, stage: Stage) -> Cause | None:
     reason, facts = _reason(job, stage, free, hole, ahead_jobs)
     if reason is None:
         return None
-    return Cause(stage.now, str(reason), facts, free, hole, ahead_jobs, ahead_gpus)
+    return Cause(stage.now, str(reason), facts, free, hole, ahead_jobs, ahead_gpus, job.gpus)
 
 
 def _reason(

@@ -190,7 +190,9 @@ class _Story:
 
     def _held(self, event: ev.Held, stage: Stage) -> None:
         jobs, gpus = stage.ahead(event.id)
-        cause = Cause(event.t, str(event.reason), event.facts, *stage.free(), jobs, gpus)
+        cause = Cause(
+            event.t, str(event.reason), event.facts, *stage.free(), jobs, gpus, stage.gpus(event.id)
+        )
         if self._waits:
             self._waits[-1].causes.append(cause)
         numbers = f" ({facts_in_words(event.facts)})" if event.facts else ""
@@ -332,7 +334,7 @@ class _Story:
             tuple(self._steps),
             waits,
             tuple(self._past + still),
-            helped(waits, job.gpus),
+            helped(waits),
         )
 
     def _standing(self, waits: tuple[Wait, ...], stage: Stage) -> str:

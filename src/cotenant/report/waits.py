@@ -26,18 +26,20 @@ class Cause(msgspec.Struct, frozen=True):
     largest_hole_gpus: int
     ahead_jobs: int
     ahead_gpus: int
+    asks_gpus: int = 0
 
     @property
     def text(self) -> str:
         """The reason in words; one that no waiting can mend says so."""
-        asks, limit = self.facts.get("needs_gpus"), self.facts.get("limit_gpus")
-        if self.reason in _CEILING and isinstance(asks, int) and isinstance(limit, int) and asks > limit:
+        asks, limit = self.asks_gpus, self.facts.get("limit_gpus")
+        if self.reason in _CEILING and isinstance(limit, int) and asks > limit:
             return f"never fits this tenant's ceiling (asks {asks}, limit {limit})"
         return meaning(self.reason)
 
-    def remedy(self, gpus: int) -> str:
-        """What would end a wait for this reason, for a job that asks for so many GPUs."""
-        limit = self.facts.get("limit_gpus")
+    @property
+    def remedy(self) -> str:
+        """What would end a wait for this reason."""
+        gpus, limit = self.asks_gpus, self.facts.get("limit_gpus")
         if self.reason in _CEILING and isinstance(limit, int):
             tenant = show(str(self.facts.get("tenant", "")))
             if gpus > limit:
@@ -107,7 +109,7 @@ class Wait(msgspec.Struct):
         return f"{word}{last.reason}: {text}{note}"
 
 
-def helped(waits: tuple[Wait, ...], gpus: int) -> str:
+def helped(waits: tuple[Wait, ...]) -> str:
     """What would end the wait that lasts, or would have shortened the longest; empty if there was none."""
     if not waits:
         return ""
@@ -125,5 +127,7 @@ def helped(waits: tuple[Wait, ...], gpus: int) -> str:
     if wait.silent and last.reason == Reason.BEHIND_HEAD:
         return "an earlier start of the jobs ahead, or a policy that looks past the head of the queue"
     ahead = plural(last.ahead_jobs, "job")
-    behind = f"; {ahead} ahead of it" if wait.silent and last.ahead_jobs and last.reason not in _CEILING else ""
-    return last.remedy(gpus) + behind
+    behind = (
+        f"; {ahead} ahead of it" if wait.silent and last.ahead_jobs and last.reason not in _CEILING else ""
+    )
+    return last.remedy + behind
