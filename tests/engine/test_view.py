@@ -130,6 +130,9 @@ class _Log(Index):
     def rated(self, record: JobRecord) -> None:
         self.seen.append(("rated", record.id, record.rate))
 
+    def stopping(self, record: JobRecord) -> None:
+        self.seen.append(("stopping", record.id))
+
     def capacity(self, devices: tuple[int, ...]) -> None:
         self.seen.append(("capacity", devices))
 
@@ -164,6 +167,7 @@ def test_an_index_is_told_of_every_change() -> None:
         ("enqueued", 3),
         ("rated", 2, 0.5),
         ("rated", 2, 0.5),
+        ("stopping", 2),
         ("vacated", 2, (1,)),
         ("enqueued", 2),
         ("dequeued", 6),
@@ -348,14 +352,13 @@ class _Toggler:
         return Plan((Reserve(head.id, () if head.reserved else (0,)),), again=True)
 
 
-def test_a_policy_cannot_spin_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_cannot_spin_for_ever() -> None:
     h = Harness("1x1", _Endless())
     h.submit("a")
     assert h.run().reasons("a") == [Reason.NO_CAPACITY]
-    monkeypatch.setattr("cotenant.engine.loop._MAX_ROUNDS", 50)
     h = Harness("1x1", _Toggler())
     h.submit("a")
-    with pytest.raises(PolicyError, match=r"kept deciding at t=0\.0"):
+    with pytest.raises(PolicyError, match=r"kept deciding at t=0 "):
         h.run()
 
 

@@ -15,6 +15,11 @@ Rank = tuple[float, SlotKey]
 """Gain, negated, and the slot: sorts the best first, ties by what the slot is."""
 
 
+def _level(gain: float) -> int:
+    """0 for the best gains, LEVELS - 1 for those near nothing or below."""
+    return LEVELS - 1 - min(LEVELS - 1, max(0, int(gain * LEVELS)))
+
+
 class Verdicts:
     """Verdicts on adding a model to a slot, each worked out once.
 
@@ -31,19 +36,21 @@ class Verdicts:
         self._forecast = view.forecast
         self._types = [kind.name for kind in view.layout.types]
         self._min_speed, self._min_gain = min_speed, min_gain
-        self._gains: dict[tuple[str, int], float | None] = {}
+        # One tuple for each model and slot, shared by all classes that judge it.
+        self._known: dict[tuple[str, int], tuple[int, Rank] | None] = {}
         self._sets: dict[tuple[int, tuple[str, ...]], tuple[float, dict[str, float]]] = {}
 
     def of(self, model: str, short: bool, slot: int, key: SlotKey) -> tuple[int, Rank] | None:
         """Level and rank of a model in a slot; None if it is not acceptable."""
         memo = (model, slot)
-        if memo in self._gains:
-            gain = self._gains[memo]
+        if memo in self._known:
+            verdict = self._known[memo]
         else:
-            gain = self._gains[memo] = self._gain(model, key)
-        if gain is None or (gain < self._min_gain and not short):
+            gain = self._gain(model, key)
+            verdict = self._known[memo] = None if gain is None else (_level(gain), (-gain, key))
+        if verdict is None or (-verdict[1][0] < self._min_gain and not short):
             return None
-        return LEVELS - 1 - min(LEVELS - 1, max(0, int(gain * LEVELS))), (-gain, key)
+        return verdict
 
     def _gain(self, model: str, key: SlotKey) -> float | None:
         """Normalised throughput gained, a gang's loss counted on all its devices; None below the floor."""
