@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -195,3 +196,12 @@ def test_a_printed_duration_reads_back_to_within_its_smaller_unit(seconds: int) 
     read = sum(parse_duration(part) for part in format_duration(seconds).split(" "))
     unit = 3600 if seconds >= 86400 else 60 if seconds >= 3600 else 1
     assert 0 <= seconds - read < unit
+
+
+@pytest.mark.parametrize("parse", [parse_bytes, parse_milli, parse_duration])
+@pytest.mark.parametrize("text", ["1e308TiB", "1e308%", "1e308w", "9e307"])
+def test_sizes_beyond_all_numbers_are_refused_in_words(parse: Callable[[str], float], text: str) -> None:
+    try:
+        assert math.isfinite(parse(text))
+    except QuantityError as error:
+        assert text in str(error)

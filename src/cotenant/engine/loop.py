@@ -95,10 +95,11 @@ class Loop:
         on_event: Callable[[State, ev.Event], None] | None = None,
     ) -> None:
         self.settings = (settings or Settings()).check()
-        self.state = State(cluster, self.settings, runtime)
+        predicts = getattr(policy, "uses_predictions", True)
+        self.state = State(cluster, self.settings, runtime if predicts else None)
+        self.state.counts_service = getattr(policy, "uses_service", True)
         self._appliers = self.state.appliers
-        half_life_s = getattr(policy, "usage_half_life_s", None)
-        if half_life_s is not None:
+        if (half_life_s := getattr(policy, "usage_half_life_s", None)) is not None:
             self.state.track_usage(half_life_s)
         self.policy = policy
         self.executor = executor
@@ -112,7 +113,7 @@ class Loop:
         self._stopped = False
         self._starts_now = 0
         self._fruitless, self._last_version = 0, -1
-        self._idle = bool(getattr(policy, "idle_without_queue", False))
+        self._idle = getattr(policy, "idle_without_queue", False)
         self._handlers: dict[type, Callable[[Any, float], Refusal | None]] = {
             Start: self._start,
             Stop: self._stop,
@@ -314,8 +315,7 @@ class Loop:
 
     def _start(self, decision: Start, now: float) -> Refusal | None:
         state = self.state
-        limit = self.settings.starts_per_event
-        if limit and self._starts_now >= limit:
+        if 0 < self.settings.starts_per_event <= self._starts_now:
             return _UNCHANGED
         record = state.records.get(decision.id)
         devices, share = decision.devices, decision.share

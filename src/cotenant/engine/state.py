@@ -61,6 +61,7 @@ class State(Source):
         self.version = 0
         self.memo: Any = None
         self.service = ServiceCounts()
+        self.counts_service = True
         self.counts = {
             "submitted": 0,
             "done": 0,
@@ -217,7 +218,8 @@ class State(Source):
             record.status = _ENDED
             del self.records[event.id]
             self.counts[event.outcome] += 1
-            self.service.add(record.ran_s * (record.job.gpus or 1))
+            if self.counts_service:
+                self.service.add(record.ran_s * (record.job.gpus or 1))
             if self._runtime and event.outcome == "done":
                 self._runtime.observe(record.job, event.work_s)
             return

@@ -95,8 +95,10 @@ class Forecast(Protocol):
 class Policy(Protocol):
     """Decides. Pure: no I/O, no clock, no globals; memory travels in ``Plan.memo``.
 
-    A class attribute ``idle_without_queue = True`` promises that the policy decides nothing
-    while no job waits; it is then not even asked.
+    Class attributes may promise what saves work: ``idle_without_queue = True``, that it decides
+    nothing while no job waits (it is then not even asked); ``uses_predictions = False``, that it
+    reads no predicted running time; ``uses_service = False``, that it does not read
+    ``view.service``.
     """
 
     def decide(self, view: View) -> Plan:

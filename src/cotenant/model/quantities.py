@@ -65,6 +65,12 @@ def _split(text: str, what: str) -> tuple[float, str]:
     return value, found.group(2)
 
 
+def _finite(value: float, text: object, what: str) -> float:
+    if not math.isfinite(value):
+        raise QuantityError(f"{text!r} is too large for a {what}")
+    return value
+
+
 def parse_bytes(text: str | int, *, unit: str | None = None) -> int:
     """Read a size.
 
@@ -100,7 +106,7 @@ def parse_bytes(text: str | int, *, unit: str | None = None) -> int:
     factor = _BYTES.get(suffix.lower())
     if factor is None:
         raise QuantityError(f"size {text!r} has an unknown unit {suffix!r}; use MiB, GiB, MB or GB")
-    return math.ceil(value * factor)
+    return math.ceil(_finite(value * factor, text, "size"))
 
 
 def format_bytes(size: int) -> str:
@@ -130,7 +136,7 @@ def parse_milli(text: str | float, *, what: str = "share") -> int:
     factors = {"": 1000.0, "%": 10.0, "m": 1.0}
     if suffix.lower() not in factors:
         raise QuantityError(f"{what} {text!r} has an unknown unit; write 40%, 0.4 or 400m")
-    milli = round(value * factors[suffix.lower()])
+    milli = round(_finite(value * factors[suffix.lower()], text, what))
     if milli < MIN_SHARE_MILLI:
         raise QuantityError(f"{what} {text!r} is below the smallest share, 0.001 of a device (1m)")
     return milli
@@ -167,7 +173,7 @@ def parse_duration(text: str | float, *, unit: str | None = None) -> float:
     factor = _SECONDS.get(suffix.lower())
     if factor is None:
         raise QuantityError(f"duration {text!r} has no known unit; write 90s, 15min, 2h or 1d")
-    return value * factor
+    return _finite(value * factor, text, "duration")
 
 
 def format_duration(seconds: float) -> str:

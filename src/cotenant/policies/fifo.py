@@ -35,6 +35,8 @@ class Fifo(Params):
     """
 
     idle_without_queue: ClassVar[bool] = True
+    uses_predictions: ClassVar[bool] = False
+    uses_service: ClassVar[bool] = False
 
     def __init__(self, *, head_of_line: bool = True) -> None:
         self.head_of_line = head_of_line
