@@ -7,7 +7,7 @@ reservation, so a large job may be overtaken as long as smaller ones keep coming
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from cotenant.errors import PolicyError
 from cotenant.model.params import Params
@@ -31,6 +31,9 @@ class Offer(NamedTuple):
 
 class Classwise(Params, abc.ABC):
     """Base of policies that take jobs in queue order and let no demand block another."""
+
+    uses_predictions: ClassVar[bool] = False
+    uses_service: ClassVar[bool] = False
 
     @abc.abstractmethod
     def fitting(self, view: View, family: Family) -> JobRecord | None:

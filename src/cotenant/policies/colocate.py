@@ -46,6 +46,7 @@ class Colocate(Params):
     """
 
     idle_without_queue: ClassVar[bool] = True
+    uses_service: ClassVar[bool] = False
 
     def __init__(
         self,

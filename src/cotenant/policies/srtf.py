@@ -39,6 +39,7 @@ class Srtf(Params):
     """
 
     idle_without_queue: ClassVar[bool] = True
+    uses_service: ClassVar[bool] = False
 
     def __init__(self, *, margin_s: float = 600.0) -> None:
         if not 0.0 <= margin_s < math.inf:
