@@ -93,7 +93,7 @@ def test_headlines_say_what_happened_and_how_sure_it_is(make_runs):
     sure = "the same under all 2 seeds, so n = 1 in effect"
     assert lead == f"x completes jobs 2.00x sooner than fifo on average ({sure})."
     assert "100 % sooner" in detail
-    assert "The longest wait is 0s; with fifo it is 1m 40s." in detail
+    assert "The longest time in the queue is 0s; with fifo it is 1m 40s." in detail
     back, _ = headline(pair(policies["x"], policies["fifo"]), policies["x"], policies["fifo"])
     assert back.startswith("fifo completes jobs 2.00x later than x on average")
     same, _ = headline(pair(policies["x"], policies["x"]), policies["x"], policies["x"])

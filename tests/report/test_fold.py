@@ -205,6 +205,36 @@ def test_counts_add_up_whatever_becomes_of_a_job():
     assert s["log_complete"] is False
 
 
+def test_the_longest_time_in_the_queue_counts_waits_after_suspensions():
+    s = metrics(
+        opened(Cluster.uniform(1)),
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Started(2.0, 0, 1, (0,)),
+        ev.Suspended(5.0, 0, 1, 3.0),
+        ev.Submitted(5.0, Job(1, "b", 5.0)),
+        ev.Started(5.0, 1, 1, (0,)),
+        ev.Ended(25.0, 1, 1, "done", 20.0),
+        ev.Started(25.0, 0, 1, (0,), resumed=True),
+        ev.Ended(26.0, 0, 1, "done", 4.0),
+        ev.Submitted(26.0, Job(2, "c", 26.0)),
+        ev.Submitted(26.0, Job(3, "d", 26.0)),
+        ev.Rejected(50.0, 3, "cancelled"),
+        ev.Closed(50.0, 12, 4, 2, waiting=1),
+    ).summary
+    # a waits 2 and then 20, so 22; c still waits after 24; d waited as long and left, so it does not count.
+    assert (s["longest_wait_s"], s["longest_queued_s"]) == (24, 24)
+    s = metrics(
+        opened(Cluster.uniform(1)),
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Started(2.0, 0, 1, (0,)),
+        ev.Suspended(5.0, 0, 1, 3.0),
+        ev.Started(25.0, 0, 1, (0,), resumed=True),
+        ev.Ended(26.0, 0, 1, "done", 4.0),
+        ev.Closed(26.0, 5, 1, 1),
+    ).summary
+    assert (s["longest_wait_s"], s["longest_queued_s"]) == (2, 22)
+
+
 def test_a_job_that_leaves_after_a_suspension_has_no_completion_time():
     run = metrics(
         opened(Cluster.uniform(1)),

@@ -22,7 +22,8 @@ def _percent(share: float | None) -> str:
 
 
 def _longest(runs: Sequence[Run]) -> str:
-    waits = [w for r in runs if (w := r.metrics.summary.get("longest_wait_s")) is not None]
+    # Waits after a suspension count: the first wait alone flatters policies that preempt.
+    waits = [w for r in runs if (w := r.metrics.summary.get("longest_queued_s")) is not None]
     return format_duration(max(waits)) if waits else "n/a"
 
 
@@ -53,7 +54,7 @@ def headline(pairing: Pairing, base: Sequence[Run], other: Sequence[Run]) -> tup
         lead = f"{name} completes jobs {_times(1 / ratio.mean)} later than {against} on average ({_doubt(ratio, True)})."
     detail = (
         f"{_percent(pairing.worse)} of jobs complete later and {_percent(pairing.better)} sooner (by more than 1 %)."
-        f" The longest wait is {_longest(other)}; with {against} it is {_longest(base)}."
+        f" The longest time in the queue is {_longest(other)}; with {against} it is {_longest(base)}."
     )
     left = [sum(r.metrics.summary.get(k) or 0 for k in ("jobs_waiting", "jobs_running")) for r in other]
     if any(left):
@@ -111,5 +112,5 @@ def single(runs: Sequence[Run]) -> tuple[str, str]:
     return (
         f"Under {runs[0].policy}, {summary['jobs_finished']:,} of {summary['jobs_submitted']:,} jobs finished;"
         f" a job completes after {format_duration(jct)} on average, {waited} of it waiting to start.",
-        f"The longest wait is {_longest(runs)}. Seed {runs[0].seed}.",
+        f"The longest time in the queue is {_longest(runs)}. Seed {runs[0].seed}.",
     )

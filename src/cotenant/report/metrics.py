@@ -179,13 +179,15 @@ def _times(jobs: JobRows, start_s: float, end_s: float) -> dict[str, Any]:
     over = np.flatnonzero(~np.isnan(slowdown))
     bounded = np.maximum(1.0, jct[over] / np.maximum(jobs.column("work_s")[over], 10.0))
     wait = jobs.column("wait_s")
-    queued = jobs.column("queued_s")[~np.isnan(wait)]
+    queued, ran = jobs.column("queued_s"), ~np.isnan(wait)
+    counts = ran | (jobs.column("outcome") == Outcomes.WAITING)
     return {
         "makespan_s": None if math.isinf(last) else float(last) - start_s,
         **spread(_known(jct), "jct_s"),
         **spread(_known(wait), "wait_s"),
-        **spread(queued, "queued_s"),
+        **spread(queued[ran], "queued_s"),
         "longest_wait_s": _longest(_waits(jobs, wait, end_s)),
+        "longest_queued_s": _longest(queued[counts]),
         **spread(slowdown[over], "slowdown"),
         "bounded_slowdown_mean": float(bounded.mean()) if bounded.size else None,
         **spread(jobs.column("corun_slowdown")[over], "corun_slowdown"),
