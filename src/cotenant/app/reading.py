@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.app.console import note, print_json, print_table, say, warn
-from cotenant.errors import ConfigError
+from cotenant.errors import ConfigError, CotenantError
 
 if TYPE_CHECKING:
     from cotenant.report.compare import Estimate, Pairing
@@ -137,10 +137,14 @@ def _torn(runs: Sequence[Run]) -> list[str]:
 
 
 def _doubts(folders: Sequence[Path]) -> list[str]:
+    from cotenant.report.failures import failures
     from cotenant.report.logstate import log_warnings
     from cotenant.report.rundir import load_manifest
 
-    found = [(folder, log_warnings(folder, load_manifest(folder))) for folder in folders]
+    found = []
+    for folder in folders:
+        manifest = load_manifest(folder)
+        found.append((folder, [*failures(folder, manifest), *log_warnings(folder, manifest)]))
     return [line if len(folders) == 1 else f"{folder}: {line}" for folder, own in found for line in own]
 
 
@@ -214,10 +218,19 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say what happened to a job, and why: each wait, start, move and end with its reason."""
-    from cotenant.app.waits import find_log
+    from cotenant.app.waits import find_log, why_failed
     from cotenant.report.explain import explain as tell
 
-    found = tell(find_log(run, policy, seed), job)
+    log = find_log(run, policy, seed)
+    failed = why_failed(log)
+    try:
+        found = tell(log, job)
+    except CotenantError:
+        if failed is None:
+            raise
+        raise ConfigError(f"{failed}; its log ends before it tells of job {job}") from None
+    if failed is not None:
+        warn(failed)
     if as_json:
         import msgspec
 

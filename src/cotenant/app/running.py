@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.app.console import error, note, print_json, print_table, say
+from cotenant.app.console import error, note, print_json, print_table, say, warn
 from cotenant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -256,15 +256,19 @@ def replay(
     """Run again what a manifest says, and compare the logs byte for byte."""
     from cotenant.app.progress import Progress
     from cotenant.runs.many import default_workers
+    from cotenant.runs.replay import not_replayed
     from cotenant.runs.replay import replay as again
 
     with Progress(0, 0, quiet=quiet or as_json) as progress:
         results = again(manifest, workers=workers or default_workers(), watcher=progress)
+    left_out = not_replayed(manifest)
+    for line in left_out:
+        warn(line)
     same = all(result.identical for result in results)
     if as_json:
         import msgspec
 
-        print_json({"identical": same, "runs": msgspec.to_builtins(results)})
+        print_json({"identical": same, "runs": msgspec.to_builtins(results), "left_out": left_out})
     else:
         for result in results:
             say(

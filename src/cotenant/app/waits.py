@@ -14,7 +14,7 @@ from cotenant.model.quantities import format_duration
 if TYPE_CHECKING:
     from cotenant.report.rundir import Run
 
-__all__ = ["by_size", "find_log", "longest", "size_rows", "why_command"]
+__all__ = ["by_size", "find_log", "longest", "size_rows", "why_command", "why_failed"]
 
 LONGEST = 5
 
@@ -74,6 +74,7 @@ def find_log(path: Path, policy: str | None, seed: int | None) -> Path:
     if logs:
         return logs[0]
     runs = _runs(path)
+    _check_failed(path, policy, seed, runs)
     policies = list(dict.fromkeys(label for label, _, _ in runs))
     if not runs:
         raise ConfigError(f"{path} holds 0 logs; give a folder written by cotenant simulate -o")
@@ -88,6 +89,35 @@ def find_log(path: Path, policy: str | None, seed: int | None) -> Path:
     if seed is not None and seed not in seeds:
         raise ConfigError(f"{path}: {chosen} has no seed {seed}; it has {', '.join(map(str, sorted(seeds)))}")
     return seeds[min(seeds) if seed is None else seed]
+
+
+def why_failed(log: Path) -> str | None:
+    """The sentence on the run that wrote this log, if its manifest calls it failed; else None."""
+    from cotenant.report.failures import failure_of
+    from cotenant.report.rundir import load_manifest
+
+    top = log.absolute().parents
+    if len(top) < 4:
+        return None
+    # As it was named, if it was named whole: the sentence is shorter then.
+    directory = log.parents[3] if len(log.parents) > 3 else top[3]
+    where = directory / log.absolute().relative_to(top[3])
+    return failure_of(where, load_manifest(directory), directory)
+
+
+def _check_failed(path: Path, policy: str | None, seed: int | None, runs: Sequence[Any]) -> None:
+    # A run that failed before its first event has no log: say so, not that there is no such policy.
+    from cotenant.report.failures import failures
+    from cotenant.report.rundir import load_manifest
+
+    if any((policy in (None, label)) and (seed in (None, number)) for label, number, _ in runs):
+        return
+    manifest = load_manifest(path)
+    entries = [e for e in manifest.get("runs") or [] if isinstance(e, dict)]
+    chosen = [e for e in entries if policy in (None, e.get("policy")) and seed in (None, e.get("seed"))]
+    told = failures(path, {"runs": chosen})
+    if told:
+        raise ConfigError("\n".join(told))
 
 
 def _runs(path: Path) -> list[tuple[str, int, Path]]:

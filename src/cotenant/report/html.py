@@ -21,6 +21,7 @@ from cotenant.report.compare import (
     pair,
     summary_frame,
 )
+from cotenant.report.failures import failures
 from cotenant.report.headlines import headline, nobody_waits, single, stuck
 from cotenant.report.logstate import log_warnings
 from cotenant.report.names import METRICS, Metric
@@ -56,7 +57,8 @@ def build_report(directory: Path) -> Path:
     write_csv(frame, directory / "summary.csv")
     write_parquet(frame, directory / "summary.parquet")
     path = directory / "report.html"
-    doubts = [*log_warnings(directory, manifest), *_unfinished(all_runs, runs)]
+    failed = [f"{line}." for line in failures(directory, manifest)]
+    doubts = [*failed, *log_warnings(directory, manifest), *_unfinished(all_runs, runs)]
     page = _page(by_policy(runs), manifest, copies=len(chosen) > len(runs), doubts=doubts)
     path.write_text(page, encoding="utf-8", newline="\n")
     return path

@@ -22,6 +22,7 @@ import polars as pl
 
 from cotenant.engine.log import read_log
 from cotenant.errors import InputError
+from cotenant.report.failures import failures
 from cotenant.report.fold import MetricFold
 from cotenant.report.metrics import RunMetrics
 from cotenant.report.tables import plain_json
@@ -150,7 +151,8 @@ def load_runs(directory: Path) -> list[Run]:
         if path.is_dir() and seed.isdigit() and path.relative_to(directory).as_posix() not in failed:
             found.append((path.parent.name, int(seed), path))
     if not found:
-        raise InputError(f"{directory} has no runs (looked for runs/<policy>/seed-<k> in it)")
+        told = "".join(f"\n{line}" for line in failures(directory, manifest))
+        raise InputError(f"{directory} has no runs (looked for runs/<policy>/seed-<k> in it){told}")
     rank = {folder: i for i, folder in enumerate(order)}
     found.sort(key=lambda f: (rank.get(f[0], len(rank)), f[0], f[1]))
     return [Run(path, order.get(name, name), seed, load_run(path)) for name, seed, path in found]

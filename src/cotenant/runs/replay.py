@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from cotenant.errors import ConfigError, LogError, ReplayMismatchError
+from cotenant.report.failures import failures, torn_runs
 from cotenant.report.logstate import LogState, log_state
 from cotenant.runs.config import RunConfig
 from cotenant.runs.folders import sha256_of
@@ -17,7 +18,7 @@ from cotenant.runs.many import Task, Watcher, run_tasks
 from cotenant.runs.prepare import prepare
 from cotenant.runs.single import EVENTS, Outcome
 
-__all__ = ["Replayed", "first_difference", "replay"]
+__all__ = ["Replayed", "first_difference", "not_replayed", "replay"]
 
 _SHOWN_BYTES = 200
 
@@ -63,7 +64,8 @@ def replay(path: Path, *, workers: int = 1, watcher: Watcher | None = None) -> l
     config = _find_inputs(manifest, manifest.config, folder)
     entries = [run for run in manifest.runs if run.status == "complete"]
     if not entries:
-        raise ConfigError(f"{path}: no run in it is complete, so there is nothing to compare with")
+        told = "".join(f"\n{line}" for line in not_replayed(path))
+        raise ConfigError(f"{path}: no run in it is complete, so there is nothing to compare with{told}")
     with tempfile.TemporaryDirectory(prefix="cotenant-replay-") as name:
         fresh = Path(name)
         tasks = [Task(policy=e.policy, seed=e.seed, folder=str(fresh / e.folder)) for e in entries]
@@ -73,6 +75,21 @@ def replay(path: Path, *, workers: int = 1, watcher: Watcher | None = None) -> l
         return [
             _compare(entry, outcome, folder, fresh) for entry, outcome in zip(entries, outcomes, strict=True)
         ]
+
+
+def not_replayed(path: Path) -> list[str]:
+    """A sentence for each run of a manifest that `replay` leaves out: failed, cut short, never begun.
+
+    Raises
+    ------
+    ConfigError
+        If there is no manifest.
+    """
+    manifest, folder = read_manifest(path)
+    left = [entry for entry in manifest.runs if entry.status in ("failed", "pending")]
+    told = failures(folder, {"runs": [msgspec.to_builtins(entry) for entry in left]})
+    torn = torn_runs({"runs": [msgspec.to_builtins(entry) for entry in manifest.runs]})
+    return told + [f"{name} was cut short, so it is not compared" for name in torn]
 
 
 def _compare(entry: RunEntry, outcome: Outcome, folder: Path, fresh: Path) -> Replayed:
