@@ -167,6 +167,54 @@ def test_a_job_with_nobody_ahead_is_not_told_to_wait_for_those_ahead(tmp_path):
     assert explain(log, "b").unblock.startswith("an earlier start of the jobs ahead")
 
 
+def test_a_start_tells_where_first_and_then_what_it_had_waited_for(tmp_path):
+    log = written(
+        tmp_path / "events.jsonl",
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Submitted(1.0, Job(1, "b", 1.0)),
+        ev.Started(1.0, 0, 1, (0,)),
+        ev.Ended(61.0, 0, 1, "done", 60.0),
+        ev.Started(61.0, 1, 1, (0,)),
+        ev.Closed(61.0, 7, 2, 1, running=1),
+    )
+    assert explain(log, "b").steps[-1].text == (
+        "Started (attempt 1) on device 0 on 1 node, whole, after 1m of waiting (no-capacity: too few devices"
+        " are free, as the cluster stood; the log gives no reason of its own)."
+    )
+
+
+def test_a_fact_that_is_a_moment_is_told_as_one(tmp_path):
+    log = written(
+        tmp_path / "events.jsonl",
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Held(0.0, 0, Reason.RESERVED, {"reserved_from_s": 5.707e6}),
+        ev.Closed(1.0, 3, 1, 0, waiting=1),
+    )
+    # 66 days are 5,702,400 s; 4,600 s are left.
+    assert "(reserved from 66-01:16:40)" in explain(log, "a").text
+
+
+def test_meetings_with_the_same_job_that_touch_are_one(tmp_path):
+    log = written(
+        tmp_path / "events.jsonl",
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Started(0.0, 0, 1, (0,), SHARED),
+        ev.Submitted(0.0, Job(1, "b", 0.0)),
+        ev.Started(0.0, 1, 1, (0,), SHARED),
+        ev.Rated(0.0, 0, 0.5),
+        ev.Suspended(10.0, 1, 1, 5.0),
+        ev.Started(10.0, 1, 2, (0,), SHARED, resumed=True),
+        ev.Rated(10.0, 0, 0.4),
+        ev.Suspended(20.0, 1, 2, 5.0),
+        ev.Started(30.0, 1, 3, (0,), SHARED, resumed=True),
+        ev.Suspended(35.0, 1, 3, 5.0),
+        ev.Started(35.0, 1, 4, (0,), SHARED, resumed=True),
+        ev.Closed(40.0, 13, 2, 0, running=2),
+    )
+    met = explain(log, "a").neighbours
+    assert [(n.id, n.start_s, n.end_s, n.lowest_rate) for n in met] == [(1, 0, 20, 0.4), (1, 30, None, 0.4)]
+
+
 def tenants(path: Path, *events: ev.Event) -> Path:
     cluster = Cluster.uniform(
         8, gpus_per_node=4, tenants=(Tenant(name="vision", limit_gpus=4), Tenant(name="x"))
@@ -224,7 +272,9 @@ def test_a_reason_that_the_log_leaves_out_is_seen_in_the_state(tmp_path):
     # While it waited its tenant held 3 of 4 and it asked for 2; one device was free.
     assert second.waits[0].derived.reason == "tenant-limit"
     assert second.unblock == "an end of jobs of tenant 'vision' (holds 3 of its 4), or a higher ceiling"
-    assert "after 1m, tenant-limit: its tenant is at its limit (as the cluster stood" in second.text
+    assert (
+        "after 1m of waiting (tenant-limit: its tenant is at its limit, as the cluster stood" in second.text
+    )
     # At the end devices 2 and 3 are free, and it asks for four.
     assert fourth.verdict.startswith("WAITING no-capacity: too few devices are free")
     assert fourth.unblock.endswith("(2 more free GPUs needed at 00:01:30)")

@@ -117,6 +117,23 @@ def explain(log_path: Path, job: str | int) -> Explanation:
     return story.told(stage)
 
 
+def _joined(met: list[Neighbour]) -> tuple[Neighbour, ...]:
+    """Meetings with one and the same job that touch are one, at the lowest speed of them."""
+    out: list[Neighbour] = []
+    ended: dict[tuple[int, float], int] = {}
+    for n in met:
+        index = ended.pop((n.id, n.start_s), -1)
+        if index >= 0:
+            rates = [r for r in (out[index].lowest_rate, n.lowest_rate) if r is not None]
+            out[index] = Neighbour(n.id, n.name, out[index].start_s, n.end_s, min(rates, default=None))
+        else:
+            index = len(out)
+            out.append(n)
+        if n.end_s is not None:
+            ended[n.id, n.end_s] = index
+    return tuple(out)
+
+
 def _neighbour(n: Neighbour) -> str:
     until = "the end of the log" if n.end_s is None else at(n.end_s)
     if n.lowest_rate is None:
@@ -238,7 +255,7 @@ class _Story:
         """It got its devices."""
         waited = self._leave_queue(event.t)
         wait = self._waits[-1] if waited else None
-        silent = f", {wait.why}," if wait is not None and wait.silent and wait.why else ""
+        silent = f" ({wait.why})" if wait is not None and wait.silent and wait.why else ""
         self._outcome = "running"
         verb = "Resumed" if event.resumed else f"Started (attempt {event.attempt})"
         share = (
@@ -250,7 +267,9 @@ class _Story:
         nodes = stage.nodes(event.devices)
         where = f"{'device' if len(event.devices) == 1 else 'devices'} {device_range(event.devices)} on {plural(nodes, 'node')}"
         self._step(
-            event.t, "started", f"{verb} after {format_duration(waited)}{silent} on {where}, {share}.{why}"
+            event.t,
+            "started",
+            f"{verb} on {where}, {share}, after {format_duration(waited)} of waiting{silent}.{why}",
         )
 
     def rated(self, event: ev.Rated, stage: Stage) -> None:
@@ -333,7 +352,7 @@ class _Story:
             self._verdict or self._standing(waits, stage),
             tuple(self._steps),
             waits,
-            tuple(self._past + still),
+            _joined(self._past + still),
             helped(waits),
         )
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cotenant.model.plan import Why
 from cotenant.report.tables import show
 
 __all__ = ["at", "device_range", "facts_in_words", "plural", "rule"]
+
+_MOMENTS = ("_from_s", "_until_s", "_at_s")
+"""Ends of the names of facts that are points in time, not durations."""
 
 
 def at(t: float) -> str:
@@ -26,9 +30,14 @@ def facts_in_words(facts: dict[str, Any]) -> str:
 
     >>> facts_in_words({"price_gpu_s": 5.0, "gpus": 2})
     'price gpu s 5, gpus 2'
+    >>> facts_in_words({"reserved_from_s": 90061.5})
+    'reserved from 1-01:01:01'
     """
     parts = []
     for key, value in facts.items():
+        if isinstance(value, int | float) and key.endswith(_MOMENTS) and math.isfinite(value):
+            parts.append(f"{key.removesuffix('_s').replace('_', ' ')} {at(value)}")
+            continue
         shown = f"{value:.4g}" if isinstance(value, float) else show(str(value))
         parts.append(f"{key.replace('_', ' ')} {shown}")
     return ", ".join(parts)

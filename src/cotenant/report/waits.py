@@ -105,7 +105,7 @@ class Wait(msgspec.Struct):
             return ""
         word = "its start was refused, " if isinstance(last, Refusal) else ""
         text = last.text if isinstance(last, Cause) else meaning(last.reason)
-        note = " (as the cluster stood; the log gives no reason of its own)" if self.silent else ""
+        note = ", as the cluster stood; the log gives no reason of its own" if self.silent else ""
         return f"{word}{last.reason}: {text}{note}"
 
 
