@@ -8,6 +8,7 @@ from typing import Any
 
 from cotenant.model.quantities import format_duration
 from cotenant.report.headlines import nobody_waits, stuck
+from cotenant.report.tables import percent
 from cotenant.report.unfinished import cut_short
 from cotenant.report.unfinished import outcomes as told_outcomes
 from cotenant.runs.batch import Batch
@@ -191,4 +192,4 @@ def _times(value: Any) -> str:
 
 
 def _share(value: Any) -> str:
-    return f"{100 * value:.1f}%" if _known(value) else "n/a"
+    return percent(value).replace(" ", "") if _known(value) else "n/a"

@@ -11,6 +11,7 @@ from cotenant.model.quantities import format_duration
 from cotenant.report.compare import Estimate, Pairing
 from cotenant.report.phrases import plural
 from cotenant.report.rundir import Run
+from cotenant.report.tables import percent
 
 __all__ = ["headline", "nobody_waits", "single", "stuck"]
 
@@ -18,7 +19,7 @@ __all__ = ["headline", "nobody_waits", "single", "stuck"]
 def _percent(share: float | None) -> str:
     if share is None:
         return "n/a"
-    return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
+    return percent(share, 1 if 0 < share < 0.1 else 0)
 
 
 def _longest(runs: Sequence[Run]) -> str:

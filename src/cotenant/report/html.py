@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -28,12 +29,13 @@ from cotenant.report.names import METRICS, Metric
 from cotenant.report.page import Html, document, el, join, tabular
 from cotenant.report.provenance import provenance
 from cotenant.report.rundir import Run, load_manifest, load_runs
-from cotenant.report.tables import NOT_AVAILABLE, cell, show, write_csv, write_parquet
+from cotenant.report.tables import NOT_AVAILABLE, cell, percent, show, write_csv, write_parquet
 from cotenant.report.unfinished import cut_short, outcomes, usable
 
 __all__ = ["build_report"]
 
 Policies = dict[str, list[Run]]
+_NO_CHANGE = "±0.0"
 
 
 def build_report(directory: Path) -> Path:
@@ -241,14 +243,21 @@ def _change(metric: Metric, gap: Estimate, change: Estimate) -> str:
         shown, scale, unit = gap, 1.0, " s" if metric.key.endswith("_s") else ""
 
     def signed(value: float | None) -> str:
-        scaled = (value or 0.0) * scale
-        text = f"{scaled:+,.0f}" if abs(scaled) >= 10 or scaled == int(scaled) else f"{scaled:+.1f}"
-        if text in ("-0.0", "+0.0"):
-            return "±0.0"
-        return text.replace("-", "−")  # noqa: RUF001 - a true minus sign, as wide as the plus
+        return _signed((value or 0.0) * scale, hundred=scale == 100.0)
 
     text = f"{signed(shown.mean)}{unit}"
     return text if shown.low is None else f"{text} [{signed(shown.low)}, {signed(shown.high)}]"
+
+
+def _signed(value: float, *, hundred: bool) -> str:
+    """The number with its sign; where ``hundred`` is the whole, what is not all of it does not read so."""
+    text = f"{value:+,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:+.1f}"
+    if hundred and text in ("-100", "+100") and abs(abs(value) - 100) > 1e-7:
+        below = math.trunc(value * 10) / 10  # towards zero: -99.97 is not all
+        text = f"{below:+.1f}" if abs(value) < 100 else f"{value:+.1f}"
+    if text in ("-0.0", "+0.0"):
+        return _NO_CHANGE
+    return text.replace("-", "−")  # noqa: RUF001 - a true minus sign, as wide as the plus
 
 
 def _winners(pairings: Sequence[Pairing]) -> list[Html]:
@@ -291,8 +300,8 @@ def _group_table(what: str, groups: Sequence[GroupChange], p: Pairing) -> Html:
         (
             g.group or "(none)",
             f"{g.jobs:,}",
-            f"{100 * g.better:.1f} %",
-            f"{100 * g.worse:.1f} %",
+            percent(g.better),
+            percent(g.worse),
             *(format_duration(v) for v in (g.base_jct_s, g.jct_s, g.base_wait_s, g.wait_s)),
         )
         for g in groups

@@ -17,9 +17,11 @@ from rich.text import Text
 
 from cotenant.model.quantities import format_duration
 
-__all__ = ["NOT_AVAILABLE", "cell", "neutral", "plain_json", "show", "table", "write_csv", "write_parquet"]
+__all__ = ["NOT_AVAILABLE", "cell", "neutral", "percent", "plain_json", "show", "table", "write_csv", "write_parquet"]
 
 NOT_AVAILABLE = "n/a"
+_ROUNDING = 1e-9
+"""What adding many times may be off by; a share that near to 0 or 1 is 0 or 1."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -72,12 +74,33 @@ def _number(value: float, name: str) -> str:
     if base.endswith("_s") or base == "s":
         return format_duration(float(value))
     if base.endswith(("_share", "fragmentation")):
-        return f"{100 * value:.1f} %"
+        return percent(value)
     if isinstance(value, int):
         return f"{value:,}"
     if value and abs(value) < 0.01:
         return f"{value:.2g}"
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share in per cent that reads 0 or 100 only where it is so, sums of floats aside.
+
+    >>> percent(0.251), percent(0.998, 0), percent(0.9999), percent(1e-5), percent(1.0)
+    ('25.1 %', '99.8 %', '>99.9 %', '<0.1 %', '100.0 %')
+    """
+    for bound in (0.0, 1.0):
+        if abs(share - bound) < _ROUNDING:
+            return f"{100 * bound:.{digits}f} %"
+    whole = f"{100 * share:.{digits}f}"
+    if float(whole) not in (0.0, 100.0):
+        return f"{whole} %"
+    if digits == 0:
+        return percent(share, 1)
+    if share < 0:
+        return ">-0.1 %"
+    if share < 0.5:
+        return "<0.1 %"
+    return ">99.9 %" if share < 1 else ">100.0 %"
 
 
 def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Table:

@@ -1,0 +1,57 @@
+"""Shares and differences read 0 or 100 per cent only where they are so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.report.html import _signed
+from cotenant.report.tables import cell, percent
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "text"),
+    [
+        (1.0, 1, "100.0 %"),
+        (1.0 - 1e-13, 1, "100.0 %"),  # a sum of floats, not a missing part
+        (0.99951, 1, ">99.9 %"),
+        (0.9994, 1, "99.9 %"),
+        (0.998, 0, "99.8 %"),
+        (0.99999, 0, ">99.9 %"),
+        (1.0, 0, "100 %"),
+        (0.0, 0, "0 %"),
+        (0.0004, 1, "<0.1 %"),
+        (0.004, 0, "0.4 %"),
+        (0.5, 0, "50 %"),
+    ],
+)
+def test_only_all_is_100_and_only_none_is_0(share: float, digits: int, text: str) -> None:
+    assert percent(share, digits) == text
+
+
+def test_cells_of_tables_are_written_so_too() -> None:
+    assert cell(0.99999, "goodput_share") == ">99.9 %"
+    assert cell(1e-5, "stranded_share") == "<0.1 %"
+
+
+@settings(max_examples=100)
+@given(st.floats(1e-8, 1 - 1e-8), st.sampled_from([0, 1]))
+def test_no_share_between_reads_as_an_end(share: float, digits: int) -> None:
+    assert percent(share, digits) not in {"0 %", "0.0 %", "100 %", "100.0 %"}
+
+
+@pytest.mark.parametrize(
+    ("value", "hundred", "text"),
+    [
+        (-100.0, True, "\u2212100"),
+        (-99.97, True, "\u221299.9"),
+        (-99.6, True, "\u221299.6"),
+        (100.3, True, "+100.3"),
+        (-99.97, False, "\u2212100"),  # seconds: nothing special about a hundred
+        (-0.04, True, "\u00b10.0"),
+        (12.4, True, "+12"),
+    ],
+)
+def test_differences_reach_a_hundred_only_when_they_do(value: float, hundred: bool, text: str) -> None:
+    assert _signed(value, hundred=hundred) == text
