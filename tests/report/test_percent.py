@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.report.html import _signed
+from cotenant.report.compare import Estimate
+from cotenant.report.html import _mark, _signed
+from cotenant.report.names import METRICS
 from cotenant.report.tables import cell, percent
 
 
@@ -55,3 +57,15 @@ def test_no_share_between_reads_as_an_end(share: float, digits: int) -> None:
 )
 def test_differences_reach_a_hundred_only_when_they_do(value: float, hundred: bool, text: str) -> None:
     assert _signed(value, hundred=hundred) == text
+
+
+@pytest.mark.parametrize(
+    ("points", "word"), [(-0.0003, None), (0.0003, None), (-0.02, "worse"), (0.02, "better")]
+)
+def test_a_difference_that_rounds_to_nothing_has_no_badge(points: float, word: str | None) -> None:
+    metric = next(m for m in METRICS if m.key == "goodput_share")
+    gap = Estimate(points, points * 1.1 if points < 0 else points * 0.9, points, 3)
+    assert gap.excludes_zero
+    shown = str(_mark(metric, gap, Estimate(None, None, None, 3), Estimate(0.5, 0.4, 0.6, 3)))
+    assert [w for w in ("better", "worse") if w in shown] == ([word] if word else [])
+    assert ("\u00b10.0 points" in shown) == (word is None)

@@ -221,8 +221,8 @@ def _mark(metric: Metric, gap: Estimate, change: Estimate, base: Estimate) -> Ht
     if gap.mean == 0 and (gap.low is None or gap.low == gap.high == 0):
         return el("span", "same", class_="mark")
     text = _change(metric, gap, change)
-    if not metric.better:
-        return el("span", text, class_="mark")
+    if not metric.better or text.startswith(_NO_CHANGE):
+        return el("span", text, class_="mark")  # what rounds to nothing is neither better nor worse
     if gap.n < 2:
         return el("span", text, ", n = 1", class_="mark")
     if not gap.excludes_zero:
