@@ -55,7 +55,8 @@ def compare(
 
     found = _runs(folders)
     policies = by_policy(usable(found))
-    doubts = [*_doubts(folders), *_torn(found)]
+    torn = _torn(found)
+    doubts = [*_doubts(folders), *torn]
     for line in doubts:
         warn(line)
     values = {name: estimates(runs) for name, runs in policies.items()}
@@ -64,8 +65,11 @@ def compare(
     if as_json:
         _print_comparison(policies, values, pairings, doubts)
         return
-    print_table(("metric", *policies), _rows(values, everything), right=list(policies))
-    _print_waits(policies, folders)
+    heads = _heads(policies, found)
+    print_table(("metric", *heads), _rows(values, everything), right=heads)
+    for line in torn:
+        say(f"* {line}")
+    _print_waits(policies, folders, heads)
     said = [headline(p, policies[first], policies[name]) for p, name in zip(pairings, others, strict=True)]
     for lead, detail in said or [single(policies[first])]:
         say(f"{lead} {detail}".rstrip())
@@ -77,14 +81,18 @@ def compare(
             say(f"{name}: all {len(runs)} seeds gave the same result, so n = 1 in effect")
 
 
-def _print_waits(policies: dict[str, list[Run]], folders: Sequence[Path]) -> None:
+def _heads(policies: dict[str, list[Run]], found: Sequence[Run]) -> list[str]:
+    """Names of columns; a star for a policy of which a run was cut short, as told below the table."""
+    torn = {run.policy for run in found if not run.complete}
+    return [f"{name}*" if name in torn else name for name in policies]
+
+
+def _print_waits(policies: dict[str, list[Run]], folders: Sequence[Path], heads: Sequence[str]) -> None:
     from cotenant.app.waits import longest, size_rows, why_command
     from cotenant.model.quantities import format_duration
 
     say("")
-    print_table(
-        ("mean wait by GPUs asked for", "jobs", *policies), size_rows(policies), right=["jobs", *policies]
-    )
+    print_table(("mean wait by GPUs asked for", "jobs", *heads), size_rows(policies), right=["jobs", *heads])
     lists = {name: longest(runs[0]) for name, runs in policies.items()}
     count = max(map(len, lists.values()), default=0)
     if count:
@@ -96,7 +104,7 @@ def _print_waits(policies: dict[str, list[Run]], folders: Sequence[Path]) -> Non
             )
             for i in range(count)
         ]
-        print_table(("longest in the queue", *policies), rows)
+        print_table(("longest in the queue", *heads), rows)
         name = max(lists, key=lambda n: lists[n][0][1] if lists[n] else 0.0)
         run = policies[name][0]
         folder = next(f for f in folders if run.path.is_relative_to(f))

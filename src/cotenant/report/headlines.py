@@ -41,9 +41,21 @@ def _doubt(ratio: Estimate, invert: bool) -> str:
     return f"95 % interval {_times(low)} to {_times(high)}, {ratio.n} seeds"
 
 
+def _torn(runs: Sequence[Run]) -> str | None:
+    """Where the runs of a policy were cut short, if all of them were."""
+    if not runs or any(run.complete for run in runs):
+        return None
+    ends = [format_duration(run.metrics.summary.get("window_s") or 0.0) for run in runs]
+    at = ", ".join(f"{end} (seed {run.seed})" for run, end in zip(runs, ends, strict=True))
+    return f"{runs[0].policy} was cut short at {at} of simulated time"
+
+
 def headline(pairing: Pairing, base: Sequence[Run], other: Sequence[Run]) -> tuple[str, str]:
     """One sentence on a policy against the first one, and one on who pays for it."""
     name, against, ratio = pairing.other, pairing.base, pairing.speedup
+    torn = [cut for runs in (base, other) if (cut := _torn(runs))]
+    if torn and not pairing.seeds:
+        return f"{' and '.join(torn)}: not compared.", ""
     if ratio.mean is None or ratio.n == 0:
         return f"{name} and {against} have no finished jobs in common to compare.", ""
     sure = ratio.low is None or ratio.high is None or ratio.low > 1 or ratio.high < 1
