@@ -157,3 +157,12 @@ def test_milliseconds_by_mistake_are_remarked(inside: Run, tmp_path: Path) -> No
     done = inside("simulate", "ms.csv", "-p", "fifo", "--gpus", "2")
     assert done.returncode == 0, done.stderr
     assert "milliseconds" in done.stdout
+
+
+def test_drawn_models_are_told_to_depend_on_each_seed_where_several_run(inside: Run, jobs_csv: Path) -> None:
+    words = ("simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--json")
+    one = json.loads(inside(*words, "--seed", "4", "-o", "one").stdout)["assumptions"]
+    two = json.loads(inside(*words, "--seeds", "2", "-o", "two").stdout)["assumptions"]
+    told = 'models of 3 of 3 jobs are drawn, not observed: mix "gavel" of 26 kinds, '
+    assert f"{told}seed 4, by job name" in one
+    assert f"{told}by each run's own seed and the job name" in two

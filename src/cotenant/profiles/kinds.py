@@ -206,6 +206,7 @@ def draw_models(
     *,
     mix: str | Mapping[str, float] = "gavel",
     device_memory: int = 0,
+    several_seeds: bool = False,
 ) -> Workload:
     """Give jobs without a model one, and jobs without a memory size that of their model.
 
@@ -221,6 +222,8 @@ def draw_models(
         A name in ``MIXES``, or kind to weight.
     device_memory : int
         Memory in bytes of the smallest device that jobs may meet; 0 lifts the bound.
+    several_seeds : bool
+        Whether what was assumed is told for runs with different seeds together.
 
     Returns
     -------
@@ -251,9 +254,10 @@ def draw_models(
                 at = uniforms(seed, "model", frame["name"].gather(chosen).to_list())
                 names[chosen] = pool[np.minimum(np.searchsorted(edges, at, side="right"), len(pool) - 1)]
         model = pl.Series("model", names.tolist(), pl.String)
+        by = "by each run's own seed and the job name" if several_seeds else f"seed {seed}, by job name"
         said.append(
             f"models of {int(empty.sum())} of {n} jobs are drawn, not observed: mix "
-            f'"{label}" of {len(weights)} kinds, seed {seed}, by job name'
+            f'"{label}" of {len(weights)} kinds, {by}'
         )
     memory, filled = _memory(frame, model)
     if filled:

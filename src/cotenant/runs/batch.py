@@ -86,7 +86,7 @@ def _manifest(
 ) -> Manifest:
     folders = folder_names(spec.text for spec in specs)
     seeds = config.seed_list()
-    world = build_world(prepared, seeds[0])
+    world = build_world(prepared, seeds[0], several_seeds=len(seeds) > 1)
     report = prepared.workload.report
     return new_manifest(
         command=["cotenant", *argv],

@@ -28,8 +28,10 @@ class World(msgspec.Struct, kw_only=True):
     seeds_vary: list[str] = []
 
 
-def build_world(prepared: Prepared, seed: int) -> World:
+def build_world(prepared: Prepared, seed: int, *, several_seeds: bool = False) -> World:
     """Build it; equal arguments give equal worlds.
+
+    ``several_seeds`` changes only the words: that what was drawn differs from run to run.
 
     Raises
     ------
@@ -40,7 +42,8 @@ def build_world(prepared: Prepared, seed: int) -> World:
     from cotenant.profiles.kinds import draw_models
 
     sizes = [kind.memory_bytes for kind in prepared.cluster.types if kind.memory_bytes]
-    workload = draw_models(prepared.workload, seed, device_memory=min(sizes, default=0))
+    smallest = min(sizes, default=0)
+    workload = draw_models(prepared.workload, seed, device_memory=smallest, several_seeds=several_seeds)
     named = prepared.forecast if isinstance(prepared.forecast, str) else "contention"
     truth, forecast = build_speeds(
         seed,
