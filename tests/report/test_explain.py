@@ -215,6 +215,40 @@ def test_meetings_with_the_same_job_that_touch_are_one(tmp_path):
     assert [(n.id, n.start_s, n.end_s, n.lowest_rate) for n in met] == [(1, 0, 20, 0.4), (1, 30, None, 0.4)]
 
 
+def test_the_part_of_a_wait_without_a_reason_is_told_and_the_advice_follows_the_longest(tmp_path):
+    def wait(held_s: float) -> ev.Event:
+        return ev.Held(held_s, 2, Reason.NO_CAPACITY, {"needs_gpus": 1})
+
+    def told(name: str, held_s: float):
+        return explain(
+            written(
+                tmp_path / name,
+                ev.Submitted(0.0, Job(0, "a", 0.0)),
+                ev.Started(0.0, 0, 1, (0,)),
+                ev.Submitted(0.0, Job(1, "b", 0.0)),
+                ev.Submitted(0.0, Job(2, "c", 0.0)),
+                wait(held_s),
+                ev.Ended(7200.0, 0, 1, "done", 7200.0),
+                ev.Started(7200.0, 2, 1, (0,)),
+                ev.Closed(7200.0, 9, 3, 1, waiting=1, running=1),
+            ),
+            "c",
+        )
+
+    late = told("late.jsonl", 5400.0)
+    assert [(s.t, s.what) for s in late.steps] == [
+        (0, "submitted"),
+        (0, "behind"),
+        (5400, "waiting"),
+        (7200, "started"),
+    ]
+    assert late.steps[1].text == "Behind 1 job of the queue for 1h 30m."
+    # 90 minutes behind others, and 30 for want of a device.
+    assert late.unblock.startswith("an earlier start of the jobs ahead")
+    # Ten minutes behind others, and 110 for want of a device.
+    assert told("early.jsonl", 600.0).unblock.startswith("running jobs that end")
+
+
 def tenants(path: Path, *events: ev.Event) -> Path:
     cluster = Cluster.uniform(
         8, gpus_per_node=4, tenants=(Tenant(name="vision", limit_gpus=4), Tenant(name="x"))

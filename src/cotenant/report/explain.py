@@ -15,6 +15,7 @@ from cotenant.model.jobs import Job
 from cotenant.model.plan import Reason
 from cotenant.model.quantities import format_duration
 from cotenant.report.derived import derive
+from cotenant.report.neighbours import Neighbour, joined
 from cotenant.report.phrases import at, device_range, facts_in_words, plural, rule
 from cotenant.report.reasons import meaning
 from cotenant.report.stage import Stage
@@ -30,16 +31,6 @@ class Step(msgspec.Struct, frozen=True):
     t: float
     what: str
     text: str
-
-
-class Neighbour(msgspec.Struct, frozen=True):
-    """Another job on at least one of its devices, and the job's own lowest speed meanwhile."""
-
-    id: int
-    name: str
-    start_s: float
-    end_s: float | None
-    lowest_rate: float | None
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -70,7 +61,7 @@ class Explanation(msgspec.Struct, frozen=True):
         lines += [f"{at(step.t):>12}  {step.text}" for step in self.steps]
         if self.neighbours:
             lines += ["", "Shared its devices with:"]
-            lines += [f"{'':12}  {_neighbour(n)}" for n in self.neighbours]
+            lines += [f"{'':12}  {n.text}" for n in self.neighbours]
         if self.unblock:
             lines += ["", f"What would have helped: {self.unblock}."]
         return "\n".join(lines) + "\n"
@@ -115,34 +106,6 @@ def explain(log_path: Path, job: str | int) -> Explanation:
             f'{log_path} has no job "{show(wanted)}"{hint}; it holds {stage.submitted:,} jobs, numbers from #0'
         )
     return story.told(stage)
-
-
-def _joined(met: list[Neighbour]) -> tuple[Neighbour, ...]:
-    """Meetings with one and the same job that touch are one, at the lowest speed of them."""
-    out: list[Neighbour] = []
-    ended: dict[tuple[int, float], int] = {}
-    for n in met:
-        index = ended.pop((n.id, n.start_s), -1)
-        if index >= 0:
-            rates = [r for r in (out[index].lowest_rate, n.lowest_rate) if r is not None]
-            out[index] = Neighbour(n.id, n.name, out[index].start_s, n.end_s, min(rates, default=None))
-        else:
-            index = len(out)
-            out.append(n)
-        if n.end_s is not None:
-            ended[n.id, n.end_s] = index
-    return tuple(out)
-
-
-def _neighbour(n: Neighbour) -> str:
-    until = "the end of the log" if n.end_s is None else at(n.end_s)
-    if n.lowest_rate is None:
-        speed = "speed not logged"
-    elif n.lowest_rate > 0:
-        speed = f"slowest {n.lowest_rate:.2f} of the reference speed ({1 / n.lowest_rate:.2f}x)"
-    else:
-        speed = "no progress at times"
-    return f"job {n.id} {show(n.name)!r} from {at(n.start_s)} to {until}, {speed}"
 
 
 class _Story:
@@ -205,11 +168,18 @@ class _Story:
         self._waits[-1].end_s = t
         return t - self._waits[-1].start_s
 
+    def _until_now(self, t: float) -> None:
+        """Account for the part of a wait for which the log gave no reason, now that it gives one."""
+        wait = self._waits[-1] if self._waits else None
+        if wait is not None and wait.end_s is None and wait.silent and t > wait.start_s:
+            self._step(wait.start_s, "behind", wait.before_reasons(t))
+
     def _held(self, event: ev.Held, stage: Stage) -> None:
         jobs, gpus = stage.ahead(event.id)
         cause = Cause(
             event.t, str(event.reason), event.facts, *stage.free(), jobs, gpus, stage.gpus(event.id)
         )
+        self._until_now(event.t)
         if self._waits:
             self._waits[-1].causes.append(cause)
         numbers = f" ({facts_in_words(event.facts)})" if event.facts else ""
@@ -227,6 +197,7 @@ class _Story:
         if last is not None and (last.decision, last.reason) == (event.decision, str(event.reason)):
             last.count, last.last_t = last.count + 1, event.t
             return
+        self._until_now(event.t)
         found = Refusal(event.t, event.decision, str(event.reason), event.facts, last_t=event.t)
         self._refused[len(self._steps)] = found
         self._step(event.t, "refused", "")  # its words are known once it is known how often
@@ -352,7 +323,7 @@ class _Story:
             self._verdict or self._standing(waits, stage),
             tuple(self._steps),
             waits,
-            _joined(self._past + still),
+            joined(self._past + still),
             helped(waits),
         )
 

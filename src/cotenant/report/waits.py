@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from cotenant.model.plan import Reason
+from cotenant.model.quantities import format_duration
 from cotenant.report.phrases import at, facts_in_words, plural
 from cotenant.report.reasons import meaning, remedy
 from cotenant.report.tables import show
@@ -98,6 +99,34 @@ class Wait(msgspec.Struct):
         return max(given, key=lambda g: g.t) if given else self.derived
 
     @property
+    def longest_part(self) -> Cause | Refusal | None:
+        """What was in force longest: a reason given, or before the first one what was derived."""
+        given: list[Cause | Refusal] = sorted([*self.causes, *self.refusals], key=lambda g: g.t)
+        begins = [self.start_s, *(g.t for g in given)]
+        ends = [*begins[1:], self.start_s if self.end_s is None else self.end_s]
+        longest = max(range(len(begins)), key=lambda i: (ends[i] - begins[i], i))
+        return given[longest - 1] if longest else self.unstated
+
+    @property
+    def unstated(self) -> Cause | None:
+        """What stood in its way before the log gives a reason; behind others, they did."""
+        found = self.derived
+        if found is None or self.silent or not self.ahead_jobs or found.reason in _CEILING:
+            return found
+        return msgspec.structs.replace(found, reason=str(Reason.BEHIND_HEAD), facts={})
+
+    def before_reasons(self, until_s: float) -> str:
+        """A sentence on the part of the wait that ends with the first reason in the log."""
+        lasted, found = format_duration(until_s - self.start_s), self.derived
+        if found is not None and found.reason in _CEILING:
+            return f"{found.reason} for {lasted}: {found.text}, as the cluster stood."
+        if self.ahead_jobs:
+            return f"Behind {plural(self.ahead_jobs, 'job')} of the queue for {lasted}."
+        if found is None:
+            return f"Waited {lasted}, for which the log gives no reason."
+        return f"{found.reason} for {lasted}: {found.text}, as the cluster stood."
+
+    @property
     def why(self) -> str:
         """The reason in force, in words; empty if none is known."""
         last = self.in_force
@@ -118,13 +147,13 @@ def helped(waits: tuple[Wait, ...]) -> str:
         wait = max(waits, key=lambda w: (w.end_s or w.start_s) - w.start_s)
     if wait.end_s == wait.start_s:
         return ""
-    last = wait.in_force
+    last = wait.in_force if wait.end_s is None else wait.longest_part
     if isinstance(last, Refusal):
         against = remedy(last.reason) or meaning(last.reason)
         return f"a policy that decides within the rules; against {last.reason}: {against}"
     if last is None:
         return "a policy that starts it: nobody was ahead of it, and the policy gave no reason to wait"
-    if wait.silent and last.reason == Reason.BEHIND_HEAD:
+    if last not in wait.causes and last.reason == Reason.BEHIND_HEAD:
         return "an earlier start of the jobs ahead, or a policy that looks past the head of the queue"
     ahead = plural(last.ahead_jobs, "job")
     behind = (

@@ -1,0 +1,49 @@
+"""Who shared devices with a job, and what that did to its speed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cotenant.report.phrases import at
+from cotenant.report.tables import show
+
+__all__ = ["Neighbour", "joined"]
+
+
+class Neighbour(msgspec.Struct, frozen=True):
+    """Another job on at least one of its devices, and the job's own lowest speed meanwhile."""
+
+    id: int
+    name: str
+    start_s: float
+    end_s: float | None
+    lowest_rate: float | None
+
+    @property
+    def text(self) -> str:
+        """Who it was, when, and at what speed."""
+        until = "the end of the log" if self.end_s is None else at(self.end_s)
+        if self.lowest_rate is None:
+            speed = "speed not logged"
+        elif self.lowest_rate > 0:
+            speed = f"slowest {self.lowest_rate:.2f} of the reference speed ({1 / self.lowest_rate:.2f}x)"
+        else:
+            speed = "no progress at times"
+        return f"job {self.id} {show(self.name)!r} from {at(self.start_s)} to {until}, {speed}"
+
+
+def joined(met: list[Neighbour]) -> tuple[Neighbour, ...]:
+    """Meetings with one and the same job that touch are one, at the lowest speed of them."""
+    out: list[Neighbour] = []
+    ended: dict[tuple[int, float], int] = {}
+    for n in met:
+        index = ended.pop((n.id, n.start_s), -1)
+        if index >= 0:
+            rates = [r for r in (out[index].lowest_rate, n.lowest_rate) if r is not None]
+            out[index] = Neighbour(n.id, n.name, out[index].start_s, n.end_s, min(rates, default=None))
+        else:
+            index = len(out)
+            out.append(n)
+        if n.end_s is not None:
+            ended[n.id, n.end_s] = index
+    return tuple(out)
