@@ -76,7 +76,15 @@ def test_a_preempted_job_learns_for_whom_and_why(log):
     assert "lower-rank (price gpu s 5)" in told.text
     assert [s.what for s in told.steps] == ["submitted", "started", "stopping", "suspended"]
     assert told.outcome == "waiting"
+    assert told.steps[-1].text == (
+        "Suspended with 20s of work kept; queued again: stopped for job 3 'gang\\\\x1b[0m' (lower-rank);"
+        " waits for its rank."
+    )
     assert "not now, which is not never" in told.verdict
+    assert "ahead" not in told.text.split("Suspended")[1]
+    assert told.unblock == (
+        "the start of jobs with a better rank, or a policy that does not stop it for them"
+    )
 
 
 def test_never_fits_is_not_not_now(log):
@@ -116,7 +124,8 @@ def test_jobs_behind_others_say_how_many_are_ahead(log):
     told = explain(log, "last")
     # The gang of 2 and the job of 4 wait before it; the huge one was rejected.
     assert "2 jobs ahead, asking for 6 GPUs" in told.steps[0].text
-    assert "jobs ahead" in told.unblock
+    # By the end the policy has stopped a job for a later one: it ranks.
+    assert told.unblock == "the start of jobs with a better rank"
 
 
 def test_every_reason_to_wait_has_words_and_a_remedy():
@@ -247,6 +256,55 @@ def test_the_part_of_a_wait_without_a_reason_is_told_and_the_advice_follows_the_
     assert late.unblock.startswith("an earlier start of the jobs ahead")
     # Ten minutes behind others, and 110 for want of a device.
     assert told("early.jsonl", 600.0).unblock.startswith("running jobs that end")
+
+
+def test_only_the_count_of_free_devices_of_the_decision_is_told_where_the_clusters_differs(tmp_path):
+    def held(name: str, free: int) -> str:
+        facts = {"needs_gpus": 2, "free_gpus": free, "largest_block_gpus": free}
+        log = written(
+            tmp_path / name,
+            ev.Submitted(0.0, Job(0, "a", 0.0, gpus=2)),
+            ev.Held(0.0, 0, Reason.NO_CAPACITY, facts),
+            ev.Closed(1.0, 3, 1, 0, waiting=1),
+        )
+        told = explain(log, "a")
+        # What is missing is counted from the same number.
+        assert f"({2 - free} more free GPU" in told.unblock
+        return told.text
+
+    # One device is free; a policy that holds it for another job counts none.
+    assert "1 wholly free, 1 on any one node; nobody ahead." in held("same.jsonl", 1)
+    differs = held("differs.jsonl", 0)
+    assert "free gpus 0" in differs
+    assert "wholly free" not in differs
+
+
+def test_under_a_policy_that_ranks_nobody_is_said_to_be_ahead(tmp_path):
+    log = written(
+        tmp_path / "events.jsonl",
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Started(0.0, 0, 1, (0,), why=Why("first-in-rank")),
+        ev.Submitted(1.0, Job(1, "b", 1.0)),
+        ev.Stopping(1.0, 0, 1, beneficiary=1, why=Why("lower-rank", {"price_gpu_s": 5.0})),
+        ev.Suspended(1.0, 0, 1, 1.0),
+        ev.Started(1.0, 1, 1, (0,), why=Why("devices-emptied")),
+        ev.Submitted(2.0, Job(2, "c", 2.0)),
+        ev.Held(3601.0, 0, Reason.NO_CAPACITY, {"needs_gpus": 1, "free_gpus": 0}),
+        ev.Ended(3661.0, 1, 1, "done", 3660.0),
+        ev.Started(3661.0, 0, 2, (0,), why=Why("first-in-rank"), resumed=True),
+        ev.Closed(3661.0, 12, 3, 1, waiting=1, running=1),
+    )
+    told = explain(log, "a")
+    assert [s.text for s in told.steps if s.what in ("behind", "waiting")] == [
+        "Stopped for job 1 'b' (lower-rank); waited for its rank for 1h.",
+        "WAITING no-capacity: too few devices are free (needs gpus 1, free gpus 0). Asks for 1 GPU;"
+        " 0 wholly free, 0 on any one node; waits for its rank among 1 other job.",
+    ]
+    assert "ahead" not in told.text.split("Suspended")[1]
+    assert told.unblock == "the start of jobs with a better rank"
+    assert (
+        explain(log, "c").steps[0].text == "Submitted, asks for 1 GPU; waits for its rank among 1 other job."
+    )
 
 
 def tenants(path: Path, *events: ev.Event) -> Path:

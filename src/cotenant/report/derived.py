@@ -21,7 +21,7 @@ def derive(job: Job, stage: Stage) -> Cause | None:
     """The first of these that holds at this moment; None if nothing seems to be in its way.
 
     Its tenant's ceiling; too few wholly free devices; enough of them, but not on one node (for a
-    gang that fits one); jobs ahead of it.
+    gang that fits one); jobs ahead of it, or better ranked ones where the policy ranks.
     """
     free, hole = stage.free()
     ahead_jobs, ahead_gpus = stage.ahead(job.id)
@@ -42,4 +42,6 @@ def _reason(
         return Reason.NO_CAPACITY, {"needs_gpus": job.gpus, "free_gpus": free}
     if hole < job.gpus <= stage.largest_node():
         return Reason.FRAGMENTED, {"needs_gpus": job.gpus, "free_gpus": free, "largest_hole_gpus": hole}
+    if stage.ranked and (others := stage.others(job.id)):
+        return Reason.LOWER_RANK, {"other_waiting_jobs": others}
     return (Reason.BEHIND_HEAD, {}) if ahead_jobs else (None, {})

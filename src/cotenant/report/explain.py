@@ -108,6 +108,15 @@ def explain(log_path: Path, job: str | int) -> Explanation:
     return story.told(stage)
 
 
+def _free_in(facts: dict[str, Any], seen: tuple[int, int]) -> tuple[int, int]:
+    """Free devices in all and in the largest hole: as a decision counted them, else as seen."""
+    free = facts.get("free_gpus")
+    if not isinstance(free, int):
+        return seen
+    hole = facts.get("largest_block_gpus", facts.get("largest_hole_gpus"))
+    return free, hole if isinstance(hole, int) else min(free, seen[1])
+
+
 class _Story:
     """Collects what concerns one job while the log goes by."""
 
@@ -122,6 +131,7 @@ class _Story:
         self._past: list[Neighbour] = []
         self._outcome = "waiting"
         self._verdict = ""
+        self._stopped_for = ""
 
     def before(self, event: Any, stage: Stage) -> None:
         """Look at the state that an event is about to change."""
@@ -159,8 +169,12 @@ class _Story:
         self._steps.append(Step(t, what, text))
 
     def _queue(self, t: float, ahead_jobs: int) -> None:
-        self._waits.append(Wait(t, ahead_jobs))
+        self._waits.append(Wait(t, ahead_jobs, stopped_for=self._stopped_for))
+        self._stopped_for = ""
         self._outcome = "waiting"
+
+    def _for_whom(self) -> str:
+        return f": {self._waits[-1].why}" if self._waits[-1].stopped_for else ""
 
     def _leave_queue(self, t: float) -> float:
         if not self._waits or self._waits[-1].end_s is not None:
@@ -175,20 +189,22 @@ class _Story:
             self._step(wait.start_s, "behind", wait.before_reasons(t))
 
     def _held(self, event: ev.Held, stage: Stage) -> None:
-        jobs, gpus = stage.ahead(event.id)
+        seen = stage.free()
+        known = _free_in(event.facts, seen)
         cause = Cause(
-            event.t, str(event.reason), event.facts, *stage.free(), jobs, gpus, stage.gpus(event.id)
+            event.t, str(event.reason), event.facts, *known, *stage.ahead(event.id), stage.gpus(event.id)
         )
         self._until_now(event.t)
         if self._waits:
             self._waits[-1].causes.append(cause)
         numbers = f" ({facts_in_words(event.facts)})" if event.facts else ""
+        # A policy counts less as free (what is held for others); only one of two counts is told.
+        cluster = f" {known[0]} wholly free, {known[1]} on any one node;" if known == seen else ""
         self._step(
             event.t,
             "waiting",
             f"WAITING {cause.reason}: {cause.text}{numbers}. Asks for {plural(stage.gpus(event.id), 'GPU')};"
-            f" {cause.free_gpus} wholly free, {cause.largest_hole_gpus} on any one node;"
-            f" {plural(jobs, 'job')} ahead, asking for {plural(gpus, 'GPU')}.",
+            f"{cluster} {stage.queue_in_words(event.id)}.",
         )
 
     def refused(self, event: ev.Refused, stage: Stage) -> None:
@@ -206,9 +222,8 @@ class _Story:
 
     def submitted(self, event: ev.Submitted, stage: Stage) -> None:
         """The job arrived."""
-        jobs, gpus = stage.ahead(event.job.id)
-        self._queue(event.t, jobs)
-        ahead = f"{plural(jobs, 'job')} ahead, asking for {plural(gpus, 'GPU')}" if jobs else "nobody ahead"
+        self._queue(event.t, stage.ahead(event.job.id)[0])
+        ahead = stage.queue_in_words(event.job.id)
         self._step(event.t, "submitted", f"Submitted, asks for {plural(event.job.gpus, 'GPU')}; {ahead}.")
 
     def rejected(self, event: ev.Rejected, stage: Stage) -> None:
@@ -255,6 +270,8 @@ class _Story:
             if event.beneficiary >= 0
             else ""
         )
+        if winner and event.why.rule == Reason.LOWER_RANK:
+            self._stopped_for = f"{winner.removeprefix(' for ')} ({event.why.rule})"
         why = rule(event.why)
         how = "saving its state" if event.suspend else "without saving its state"
         self._step(event.t, "stopping", f"Told to leave its devices{winner}, {how}.{why}")
@@ -265,7 +282,7 @@ class _Story:
         self._step(
             event.t,
             "suspended",
-            f"Suspended with {format_duration(event.work_s)} of work kept; queued again.",
+            f"Suspended with {format_duration(event.work_s)} of work kept; queued again{self._for_whom()}.",
         )
 
     def ended(self, event: ev.Ended, stage: Stage) -> None:
@@ -279,7 +296,9 @@ class _Story:
         else:
             self._queue(event.t, stage.ahead(event.id)[0])
             self._step(
-                event.t, "again", f"Attempt {event.attempt} ended ({event.outcome}, {kept}); queued again."
+                event.t,
+                "again",
+                f"Attempt {event.attempt} ended ({event.outcome}, {kept}); queued again{self._for_whom()}.",
             )
 
     def moved(self, event: ev.Moved, stage: Stage) -> None:

@@ -7,16 +7,33 @@ from itertools import pairwise
 from typing import Any
 
 from cotenant.model import events as ev
+from cotenant.report.phrases import plural
 
 __all__ = ["Stage"]
 
+_RANK_RULES = (
+    "first-in-rank",
+    "devices-emptied",
+    "lower-rank",
+    "shortest-predicted",
+    "lowest-usage-per-weight",
+)
+"""Rules of decisions by which a policy shows that it does not serve jobs in order of submission."""
+
 
 class Stage:
-    """A plain replay of a log, one event at a time."""
+    """A plain replay of a log, one event at a time.
+
+    Attributes
+    ----------
+    ranked : bool
+        True once a decision shows that the policy ranks jobs by something else than submission.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
         self.submitted = 0
+        self.ranked = False
         self._names: dict[int, str] = {}
         self._gpus: dict[int, int] = {}
         self._waiting: dict[int, None] = {}
@@ -33,6 +50,8 @@ class Stage:
     def see(self, event: Any) -> None:
         """Fold one event."""
         self.now = event.t
+        if isinstance(event, (ev.Started, ev.Stopping)) and event.why.rule in _RANK_RULES:
+            self.ranked = True
         if isinstance(event, ev.Submitted):
             self.submitted += 1
             self._names[event.job.id], self._gpus[event.job.id] = event.job.name, event.job.gpus
@@ -106,9 +125,28 @@ class Stage:
         return self._limits.get(tenant), self._used.get(tenant, 0)
 
     def ahead(self, job: int) -> tuple[int, int]:
-        """Waiting jobs with a smaller id (submitted earlier), and the GPUs they ask for."""
+        """Waiting jobs with a smaller id (submitted earlier), and the GPUs they ask for.
+
+        Nobody where the policy ranks by something else: the log does not say who is ahead then.
+        """
+        if self.ranked:
+            return 0, 0
         before = [other for other in self._waiting if other < job]
         return len(before), sum(self._gpus[other] for other in before)
+
+    def others(self, job: int) -> int:
+        """Other jobs that wait."""
+        return len(self._waiting) - (job in self._waiting)
+
+    def queue_in_words(self, job: int) -> str:
+        """Who waits before a job, or with it where the policy ranks."""
+        if self.ranked:
+            others = self.others(job)
+            return (
+                f"waits for its rank among {plural(others, 'other job')}" if others else "no other job waits"
+            )
+        jobs, gpus = self.ahead(job)
+        return f"{plural(jobs, 'job')} ahead, asking for {plural(gpus, 'GPU')}" if jobs else "nobody ahead"
 
     def neighbours(self, job: int) -> set[int]:
         """Other jobs on its devices."""

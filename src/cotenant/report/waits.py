@@ -77,7 +77,8 @@ class Refusal(msgspec.Struct):
 class Wait(msgspec.Struct):
     """One stay in the queue; ``end_s`` is None while it lasts, ``ahead_jobs`` waited before it.
 
-    ``derived`` is the reason seen in the state of the cluster, where the log gives none.
+    ``derived`` is the reason seen in the state of the cluster, where the log gives none;
+    ``stopped_for`` is the better ranked job for which it was stopped before, in words.
     """
 
     start_s: float
@@ -86,6 +87,7 @@ class Wait(msgspec.Struct):
     causes: list[Cause] = []
     refusals: list[Refusal] = []
     derived: Cause | None = None
+    stopped_for: str = ""
 
     @property
     def silent(self) -> bool:
@@ -111,13 +113,19 @@ class Wait(msgspec.Struct):
     def unstated(self) -> Cause | None:
         """What stood in its way before the log gives a reason; behind others, they did."""
         found = self.derived
-        if found is None or self.silent or not self.ahead_jobs or found.reason in _CEILING:
+        if found is None or found.reason in _CEILING or (self.silent and not self.stopped_for):
             return found
-        return msgspec.structs.replace(found, reason=str(Reason.BEHIND_HEAD), facts={})
+        if self.stopped_for:
+            return msgspec.structs.replace(found, reason=str(Reason.LOWER_RANK), facts={})
+        if self.ahead_jobs:
+            return msgspec.structs.replace(found, reason=str(Reason.BEHIND_HEAD), facts={})
+        return found
 
     def before_reasons(self, until_s: float) -> str:
         """A sentence on the part of the wait that ends with the first reason in the log."""
         lasted, found = format_duration(until_s - self.start_s), self.derived
+        if self.stopped_for:
+            return f"Stopped for {self.stopped_for}; waited for its rank for {lasted}."
         if found is not None and found.reason in _CEILING:
             return f"{found.reason} for {lasted}: {found.text}, as the cluster stood."
         if self.ahead_jobs:
@@ -130,6 +138,8 @@ class Wait(msgspec.Struct):
     def why(self) -> str:
         """The reason in force, in words; empty if none is known."""
         last = self.in_force
+        if self.silent and self.stopped_for:
+            return f"stopped for {self.stopped_for}; waits for its rank"
         if last is None:
             return ""
         word = "its start was refused, " if isinstance(last, Refusal) else ""
@@ -147,6 +157,8 @@ def helped(waits: tuple[Wait, ...]) -> str:
         wait = max(waits, key=lambda w: (w.end_s or w.start_s) - w.start_s)
     if wait.end_s == wait.start_s:
         return ""
+    if wait.silent and wait.stopped_for:
+        return f"{remedy(Reason.LOWER_RANK)}, or a policy that does not stop it for them"
     last = wait.in_force if wait.end_s is None else wait.longest_part
     if isinstance(last, Refusal):
         against = remedy(last.reason) or meaning(last.reason)
