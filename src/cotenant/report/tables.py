@@ -17,7 +17,17 @@ from rich.text import Text
 
 from cotenant.model.quantities import format_duration
 
-__all__ = ["NOT_AVAILABLE", "cell", "neutral", "percent", "plain_json", "show", "table", "write_csv", "write_parquet"]
+__all__ = [
+    "NOT_AVAILABLE",
+    "cell",
+    "neutral",
+    "percent",
+    "plain_json",
+    "show",
+    "table",
+    "write_csv",
+    "write_parquet",
+]
 
 NOT_AVAILABLE = "n/a"
 _ROUNDING = 1e-9
