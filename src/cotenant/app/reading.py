@@ -51,7 +51,7 @@ def compare(
     """Compare policies: means over seeds with intervals, and job by job."""
     from cotenant.report.compare import by_policy, estimates, pair
     from cotenant.report.headlines import headline, single
-    from cotenant.report.unfinished import outcomes, usable
+    from cotenant.report.unfinished import outcome_lines, usable
 
     found = _runs(folders)
     policies = by_policy(usable(found))
@@ -73,10 +73,9 @@ def compare(
     said = [headline(p, policies[first], policies[name]) for p, name in zip(pairings, others, strict=True)]
     for lead, detail in said or [single(policies[first])]:
         say(f"{lead} {detail}".rstrip())
+    for line, _ in outcome_lines({n: [r.metrics.summary for r in own] for n, own in policies.items()}):
+        say(line)
     for name, runs in policies.items():
-        unfinished = outcomes(name, [run.metrics.summary for run in runs])
-        if unfinished:
-            say(unfinished)
         if _all_equal(runs):
             say(f"{name}: all {len(runs)} seeds gave the same result, so n = 1 in effect")
 

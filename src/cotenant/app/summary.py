@@ -9,8 +9,7 @@ from typing import Any
 from cotenant.model.quantities import format_duration
 from cotenant.report.headlines import nobody_waits, stuck
 from cotenant.report.tables import percent
-from cotenant.report.unfinished import cut_short
-from cotenant.report.unfinished import outcomes as told_outcomes
+from cotenant.report.unfinished import cut_short, outcome_lines
 from cotenant.runs.batch import Batch
 from cotenant.runs.single import Outcome
 
@@ -141,10 +140,12 @@ def closing_lines(batch: Batch) -> list[str]:
     idle = nobody_waits([o.summary for o in batch.outcomes if o.summary])
     if idle:
         lines.insert(0, idle)
+    ended = {p: [o.summary for o in _kept(batch.of_policy(p)) if o.summary] for p in manifest.policies}
+    lines[:0] = [line for line, _ in outcome_lines({p: own for p, own in ended.items() if own})]
     for policy in reversed(manifest.policies):
-        for line in (_others(batch, policy), _torn(batch, policy)):
-            if line:
-                lines.insert(0, line)
+        torn = _torn(batch, policy)
+        if torn:
+            lines.insert(0, torn)
         told_of = stuck(policy, [o.summary for o in batch.of_policy(policy) if o.summary])
         if told_of:
             lines.insert(0, told_of)
@@ -157,10 +158,6 @@ def _kept(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Complete runs, or else those cut short: the two are never averaged."""
     complete = [o for o in outcomes if o.status == "complete"]
     return complete or [o for o in outcomes if o.summary]
-
-
-def _others(batch: Batch, policy: str) -> str | None:
-    return told_outcomes(policy, [o.summary for o in _kept(batch.of_policy(policy)) if o.summary])
 
 
 def _torn(batch: Batch, policy: str) -> str | None:

@@ -30,7 +30,7 @@ from cotenant.report.page import Html, document, el, join, tabular
 from cotenant.report.provenance import provenance
 from cotenant.report.rundir import Run, load_manifest, load_runs
 from cotenant.report.tables import NOT_AVAILABLE, cell, percent, show, write_csv, write_parquet
-from cotenant.report.unfinished import cut_short, outcomes, usable
+from cotenant.report.unfinished import cut_short, outcome_lines, usable
 
 __all__ = ["build_report"]
 
@@ -60,7 +60,7 @@ def build_report(directory: Path) -> Path:
     write_parquet(frame, directory / "summary.parquet")
     path = directory / "report.html"
     failed = [f"{line}." for line in failures(directory, manifest)]
-    doubts = [*failed, *log_warnings(directory, manifest), *_unfinished(all_runs, runs)]
+    doubts = [*failed, *log_warnings(directory, manifest), *_unfinished(all_runs)]
     page = _page(by_policy(runs), manifest, copies=len(chosen) > len(runs), doubts=doubts)
     path.write_text(page, encoding="utf-8", newline="\n")
     return path
@@ -107,11 +107,10 @@ def _page(policies: Policies, manifest: dict[str, Any], *, copies: bool, doubts:
     return document(title, header, main, footer, specs)
 
 
-def _unfinished(all_runs: Sequence[Run], chosen: Sequence[Run]) -> list[str]:
-    every, kept = by_policy(all_runs), by_policy(chosen)
+def _unfinished(all_runs: Sequence[Run]) -> list[str]:
+    every = by_policy(all_runs)
     torn = [cut_short(p, [(r.seed, r.complete, r.metrics.summary) for r in own]) for p, own in every.items()]
-    others = [outcomes(p, [r.metrics.summary for r in own]) for p, own in kept.items()]
-    return [f"{line}." for line in (*torn, *others) if line]
+    return [f"{line}." for line in torn if line]
 
 
 def _facts(policies: Policies) -> str:
@@ -144,6 +143,8 @@ def _warnings(policies: Policies, copies: bool) -> list[Html]:
         told_of = stuck(policy, [run.metrics.summary for run in own])
         if told_of:
             out.append(el("p", told_of, class_="warn"))
+    for line, grave in outcome_lines({p: [r.metrics.summary for r in own] for p, own in policies.items()}):
+        out.append(el("p", f"{line}.", class_="warn" if grave else "note"))
     idle = nobody_waits([r.metrics.summary for r in runs])
     if idle:
         out.append(el("p", idle, class_="note"))

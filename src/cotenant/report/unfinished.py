@@ -9,7 +9,10 @@ from typing import Any
 from cotenant.model.quantities import format_duration
 from cotenant.report.rundir import Run
 
-__all__ = ["cut_short", "outcomes", "usable"]
+__all__ = ["cut_short", "outcome_lines", "outcomes", "usable"]
+
+_SERIOUS = ("jobs_rejected", "jobs_lost", "jobs_preempted", "jobs_waiting", "jobs_running")
+"""What a scheduler or cluster did; that jobs fail or are cancelled is in the workload."""
 
 _COUNTS = (
     ("jobs_rejected", "rejected"),
@@ -29,6 +32,9 @@ def outcomes(policy: str, summaries: Sequence[Mapping[str, Any]]) -> str | None:
     ...                    "rejected_by_reason": {"never-fits": 1, "device-type": 2}}])
     'fifo: of 9 jobs 3 rejected (2 device-type, 1 never-fits), 2 failed'
     """
+    kinds = ("jobs_submitted", *(key for key, _ in _COUNTS))
+    if len({tuple(summary.get(kind) for kind in kinds) for summary in summaries}) == 1:
+        summaries = summaries[:1]  # the same under every seed: told once, not added up
     total: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     for summary in summaries:
@@ -45,6 +51,25 @@ def outcomes(policy: str, summaries: Sequence[Mapping[str, Any]]) -> str | None:
         parts.append(text)
     together = f", {len(summaries)} seeds together" if len(summaries) > 1 else ""
     return f"{policy}: of {total['jobs_submitted']:,} jobs {', '.join(parts)}{together}" if parts else None
+
+
+def outcome_lines(policies: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[tuple[str, bool]]:
+    """A line for each policy, or one for all where they agree; and whether the policy had a part in it.
+
+    >>> same = {"jobs_submitted": 9, "jobs_failed": 2}
+    >>> outcome_lines({"fifo": [same], "las": [same]})
+    [('every policy: of 9 jobs 2 failed', False)]
+    """
+    told = {policy: outcomes("", summaries) for policy, summaries in policies.items()}
+    grave = any(s.get(key) for own in policies.values() for s in own for key in _SERIOUS)
+    if len(told) > 1 and len(set(told.values())) == 1:
+        text = next(iter(told.values()))
+        return [(f"every policy{text}", grave)] if text else []
+    return [
+        (f"{policy}{text}", any(s.get(key) for s in policies[policy] for key in _SERIOUS))
+        for policy, text in told.items()
+        if text
+    ]
 
 
 def usable(runs: Sequence[Run]) -> list[Run]:
