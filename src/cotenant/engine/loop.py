@@ -36,6 +36,7 @@ from cotenant.model.plan import (
     Stop,
 )
 from cotenant.model.ports import Executor, Forecast, Policy, RuntimeForecast
+from cotenant.model.records import JobRecord
 from cotenant.model.settings import Settings
 from cotenant.model.view import View
 
@@ -117,8 +118,8 @@ class Loop:
         self._handlers: dict[type, Callable[[Any, float], Refusal | None]] = {
             Start: self._start,
             Stop: self._stop,
-            Move: self._move,
-            Resize: self._resize,
+            Move: self._change,
+            Resize: self._change,
             Reserve: self._reserve,
             Hold: self._hold,
             Reject: self._reject,
@@ -344,25 +345,19 @@ class Loop:
         self._drain()
         return None
 
-    def _move(self, decision: Move, now: float) -> Refusal | None:
+    def _change(self, decision: Move | Resize, now: float) -> Refusal | None:
+        """Give a running job other devices or another share."""
+        moves = isinstance(decision, Move)
+        check = rules.check_move if moves else rules.check_resize
         record = self.state.records.get(decision.id)
-        refusal = rules.check_move(self.state.books, record, decision.devices, decision.share, now)
+        devices, share = decision.devices, decision.share
+        refusal = check(self.state.books, record, devices, share, now)
         if refusal is not None or record is None:
             return refusal
-        told = None if decision.share is WHOLE else decision.share
-        self._happen(ev.Moved(now, record.id, record.attempt, decision.devices, told, decision.why))
-        self.executor.move(record.id, Placement(decision.devices, decision.share))
-        self._drain()
-        return None
-
-    def _resize(self, decision: Resize, now: float) -> Refusal | None:
-        record = self.state.records.get(decision.id)
-        refusal = rules.check_resize(self.state.books, record, decision.devices, decision.share, now)
-        if refusal is not None or record is None:
-            return refusal
-        told = None if decision.share is WHOLE else decision.share
-        self._happen(ev.Resized(now, record.id, record.attempt, decision.devices, told, decision.why))
-        self.executor.resize(record.id, Placement(decision.devices, decision.share))
+        told = None if share is WHOLE else share
+        happened = ev.Moved if moves else ev.Resized
+        self._happen(happened(now, record.id, record.attempt, devices, told, decision.why))
+        (self.executor.move if moves else self.executor.resize)(record.id, Placement(devices, share))
         self._drain()
         return None
 
@@ -377,22 +372,23 @@ class Loop:
         return None
 
     def _hold(self, decision: Hold, now: float) -> Refusal | None:
-        record = self.state.records.get(decision.id)
-        if not isinstance(decision.reason, Reason):
-            raise mistakes.wrong_reason(self.policy, decision.reason)
-        if record is None or record.status or record.hold == decision.reason:
-            return _UNCHANGED
-        self._happen(ev.Held(now, record.id, decision.reason, decision.facts))
+        record = self._waiting(decision)
+        if record is not None and record.hold != decision.reason:
+            self._happen(ev.Held(now, record.id, decision.reason, decision.facts))
         return _UNCHANGED
 
     def _reject(self, decision: Reject, now: float) -> Refusal | None:
-        record = self.state.records.get(decision.id)
+        if self._waiting(decision) is None:
+            return _UNCHANGED
+        self._turn_away(now, decision.id, decision.reason.value, decision.facts)
+        return None
+
+    def _waiting(self, decision: Hold | Reject) -> JobRecord | None:
+        """The waiting job that a decision gives a reason for; None if it waits no more."""
         if not isinstance(decision.reason, Reason):
             raise mistakes.wrong_reason(self.policy, decision.reason)
-        if record is None or record.status:
-            return _UNCHANGED
-        self._turn_away(now, record.id, decision.reason.value, decision.facts)
-        return None
+        record = self.state.records.get(decision.id)
+        return None if record is None or record.status else record
 
 
 _UNCHANGED = Refusal(Reason.MALFORMED, {"unchanged": True})

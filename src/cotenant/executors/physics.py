@@ -180,17 +180,13 @@ class Physics:
             speed = self._solo[key] = known
         return speed
 
-    def _state_s(self, job: Job) -> float:
-        size = job.state_bytes or job.memory_bytes * self.settings.state_fraction
-        return size / self.settings.state_bytes_per_s
-
     def save_s(self, job: Job) -> float:
         """Seconds to save a job's state."""
-        return self._state_s(job)
+        return self.settings.transfer_s(job)
 
     def restore_s(self, job: Job) -> float:
         """Seconds to load it again and warm up."""
-        return self.settings.restore_s + self._state_s(job)
+        return self.settings.restore_s + self.settings.transfer_s(job)
 
     def join(self, job_id: int, place: Placement) -> None:
         """A job begins to share its devices."""

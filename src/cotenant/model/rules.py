@@ -16,7 +16,16 @@ from cotenant.model.plan import Reason, Refusal
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
 
-__all__ = ["Books", "check_move", "check_reserve", "check_resize", "check_start", "check_stop"]
+__all__ = [
+    "Books",
+    "ceiling_refusal",
+    "check_move",
+    "check_reserve",
+    "check_resize",
+    "check_start",
+    "check_stop",
+    "over_ceiling",
+]
 
 
 class Books:
@@ -106,16 +115,25 @@ def _check_gang(books: Books, record: JobRecord, devices: tuple[int, ...], block
     return None
 
 
-def _check_limit(books: Books, record: JobRecord, count: int) -> Refusal | None:
+def over_ceiling(books: Books, record: JobRecord, count: int) -> bool:
+    """Would this many more devices exceed the ceiling of the job's tenant?"""
+    limit = books.limits.get(record.job.tenant)
+    return limit is not None and books.used.get(record.job.tenant, 0) + count > limit
+
+
+def ceiling_refusal(books: Books, record: JobRecord, count: int) -> Refusal | None:
+    """The refusal of that many devices by the ceiling of the job's tenant, if it refuses them."""
+    if not over_ceiling(books, record, count):
+        return None
     tenant = record.job.tenant
-    limit = books.limits.get(tenant)
-    if limit is None:
-        return None
-    used = books.used.get(tenant, 0)
-    if used + count <= limit:
-        return None
+    limit = books.limits[tenant]
     reason = Reason.TENANT_CAPACITY_ZERO if limit == 0 else Reason.TENANT_LIMIT
-    return Refusal(reason, {"tenant": tenant, "limit_gpus": limit, "used_gpus": used, "needs_gpus": count})
+    return Refusal(reason, {"tenant": tenant, "limit_gpus": limit, "used_gpus": books.used.get(tenant, 0)})
+
+
+def _check_limit(books: Books, record: JobRecord, count: int) -> Refusal | None:
+    refusal = ceiling_refusal(books, record, count)
+    return refusal and Refusal(refusal.reason, refusal.facts | {"needs_gpus": count})
 
 
 def _check_devices(books: Books, record: JobRecord, devices: tuple[int, ...], share: Share) -> Refusal | None:

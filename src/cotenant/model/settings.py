@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from cotenant.errors import ConfigError
+from cotenant.model.jobs import Job
 
 __all__ = ["Settings"]
 
@@ -76,6 +77,11 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
     checkpoint_s: float = 0.0
     retry_lost: int = 1000
     rate_events: bool = True
+
+    def transfer_s(self, job: Job) -> float:
+        """Seconds to save a job's state, or to load it: the price the world charges and policies reckon with."""
+        size = job.state_bytes or job.memory_bytes * self.state_fraction
+        return size / self.state_bytes_per_s
 
     def check(self) -> Settings:
         """Return self if every value is in range.

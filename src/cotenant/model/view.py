@@ -18,7 +18,7 @@ from cotenant.model.placement import WHOLE, Placement, Share
 from cotenant.model.plan import Decision, Reason, Refusal, Start, Stop, Why
 from cotenant.model.queue import PendingQueue
 from cotenant.model.records import JobRecord, Status
-from cotenant.model.rules import Books, check_start, check_stop
+from cotenant.model.rules import Books, ceiling_refusal, check_start, check_stop
 from cotenant.model.service import ServiceCounts
 from cotenant.model.settings import Settings
 from cotenant.model.shape import ShapeTable, find_cpu_node, find_whole, why_not
@@ -201,13 +201,7 @@ class View:
 
     def limit_refusal(self, record: JobRecord) -> Refusal | None:
         """Whether the tenant's ceiling forbids the job now."""
-        limit = self.books.limits.get(record.job.tenant)
-        if limit is None or self.books.used.get(record.job.tenant, 0) + record.job.gpus <= limit:
-            return None
-        reason = Reason.TENANT_CAPACITY_ZERO if limit == 0 else Reason.TENANT_LIMIT
-        used = self.books.used.get(record.job.tenant, 0)
-        facts = {"tenant": record.job.tenant, "limit_gpus": limit, "used_gpus": used}
-        return Refusal(reason, facts)
+        return ceiling_refusal(self.books, record, record.job.gpus)
 
     def refusal(
         self, record: JobRecord, devices: tuple[int, ...], share: Share = WHOLE, node: int = -1

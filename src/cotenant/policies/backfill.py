@@ -10,6 +10,7 @@ from bisect import bisect_right
 from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Hold, Plan, Start, Why
 from cotenant.model.records import JobRecord
+from cotenant.model.rules import over_ceiling
 from cotenant.model.shape import Shape, find_cpu_node, find_whole
 from cotenant.model.view import Index, View
 from cotenant.policies.ends import Ends
@@ -18,7 +19,6 @@ from cotenant.policies.fit import (
     find_cpu_node_outside,
     find_outside,
     order,
-    over_limit,
     place_whole,
 )
 from cotenant.policies.lines import Line, Lines
@@ -197,7 +197,7 @@ def _search(view: View, look: _Look, head: JobRecord) -> Start | None:
         record: JobRecord | None = first
         if best is not None and order(first) > best_order:
             continue
-        if line.tenant and over_limit(view, first):
+        if line.tenant and over_ceiling(view.books, first, first.job.gpus):
             late.add(line)
             continue
         kept = look.reserve(view, head)

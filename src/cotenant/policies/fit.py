@@ -22,7 +22,6 @@ __all__ = [
     "find_cpu_node_outside",
     "find_outside",
     "order",
-    "over_limit",
     "place_whole",
     "startup_s",
 ]
@@ -45,20 +44,11 @@ def order(record: JobRecord) -> int:
     return record.id - record.priority * _PRIORITY_STEP
 
 
-def over_limit(view: View, record: JobRecord) -> bool:
-    """Whether the ceiling of the job's tenant forbids it now."""
-    books = view.books
-    limit = books.limits.get(record.job.tenant)
-    return limit is not None and books.used.get(record.job.tenant, 0) + record.job.gpus > limit
-
-
 def startup_s(settings: Settings, record: JobRecord) -> float:
     """Seconds between start and first useful work: a cold start, or loading saved state."""
     if not record.suspended:
         return settings.decision_latency_s + settings.start_s
-    job = record.job
-    state_bytes = job.state_bytes or job.memory_bytes * settings.state_fraction
-    return settings.decision_latency_s + settings.restore_s + state_bytes / settings.state_bytes_per_s
+    return settings.decision_latency_s + settings.restore_s + settings.transfer_s(record.job)
 
 
 class Speeds:

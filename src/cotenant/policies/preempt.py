@@ -38,9 +38,7 @@ _Candidate = tuple[int, Standing, int, int]
 
 def suspend_price_s(settings: Settings, record: JobRecord) -> float:
     """Seconds for which a suspension and its resumption hold the job's devices idle."""
-    job = record.job
-    state = job.state_bytes or job.memory_bytes * settings.state_fraction
-    return settings.restore_s + 2.0 * state / settings.state_bytes_per_s
+    return settings.restore_s + 2.0 * settings.transfer_s(record.job)
 
 
 def advance(view: View, ranking: Ranking) -> Plan:
