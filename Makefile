@@ -13,12 +13,12 @@ help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # A stamp for each set of extras, renewed when the requirements change.
-$(VENV)/.installed: pyproject.toml scripts/venv.sh
+$(VENV)/.installed: pyproject.toml constraints.txt scripts/venv.sh
 	@scripts/venv.sh ""
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml scripts/venv.sh
-	@scripts/venv.sh dev
+$(VENV)/.installed-dev: pyproject.toml constraints.txt scripts/venv.sh
+	@scripts/venv.sh dev,torch,huggingface,onnx,boost
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed ## compare five policies on a generated workload; writes demo/report.html

@@ -51,4 +51,4 @@ fi
 target="."
 [ -n "$extras" ] && target=".[$extras]"
 echo "installing cotenant$([ -n "$extras" ] && echo " with extra $extras") into $venv; the first time this takes minutes" >&2
-"$venv/bin/python" -m pip install -q -e "$target" </dev/null
+"$venv/bin/python" -m pip install -q -c constraints.txt -e "$target" </dev/null
