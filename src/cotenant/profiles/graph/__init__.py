@@ -1,0 +1,1 @@
+"""The graph of a model, read without running it: what it computes, moves and holds."""
