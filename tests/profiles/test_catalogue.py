@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from cotenant.errors import UnknownNameError
+from cotenant.errors import ConfigError, UnknownNameError
 from cotenant.profiles.catalogue import (
+    DEVICES_VARIABLE,
     canonical_type,
+    datasheet,
     device_type,
     known,
     measured_as,
     relative_speed,
     under_name,
+    use_devices,
 )
 
 MIB = 2**20
@@ -73,3 +78,73 @@ def test_cards_that_differ_in_memory_alone_share_measurements() -> None:
 def test_a_type_can_keep_the_name_it_was_asked_for() -> None:
     assert under_name("V100M32").name == "V100M32"
     assert under_name("V100M32").memory_bytes == device_type("V100-32GB").memory_bytes
+
+
+def test_rates_are_what_the_datasheets_say() -> None:
+    h100 = datasheet("h100-sxm")
+    assert (h100.bandwidth_gbs, h100.tflops["bf16"], h100.units) == (3350, 989, 132)
+    # A K80 has no 16-bit units: the rate in 32 bits holds.
+    assert datasheet("K80").peak_tflops("bf16") == 4.37
+    with pytest.raises(UnknownNameError, match='no precision "int8"'):
+        h100.peak_tflops("int8")
+
+
+def test_every_type_names_its_source_and_rates_that_do_not_fall_with_narrower_numbers() -> None:
+    for name in known():
+        sheet = datasheet(name)
+        assert sheet.source
+        assert sheet.units > 0
+        assert sheet.bandwidth_gbs > 100
+        assert sheet.peak_tflops("fp16") >= sheet.peak_tflops("tf32") >= sheet.peak_tflops("fp32") > 0
+
+
+OWN = """
+[[device]]
+name = "Z1"
+aliases = ["Zeta One"]
+memory_mib = 10000
+bandwidth_gbs = 900
+tflops = { fp16 = 500 }
+source = "ours"
+
+[[device]]
+name = "T4"
+memory_mib = 15000
+bandwidth_gbs = 320
+tflops = { fp16 = 65 }
+source = "our T4s, with error correction"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(DEVICES_VARIABLE, "")
+    path = tmp_path / "own.toml"
+    path.write_text(OWN)
+    return path
+
+
+def test_a_file_adds_types_and_replaces_built_in_ones(own: Path) -> None:
+    use_devices(own)
+    # sqrt(900/900 x 500/125) = 2
+    assert relative_speed("zeta-one") == 2.0
+    assert device_type("t4").memory_bytes == 15_000 * MIB
+    assert canonical_type("K80") == "K80"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("memory_mib = 10000", "memory = 10000", "unknown field `memory`"),
+        ("memory_mib = 10000", "memory_mib = 0", ">= 1"),
+        ("fp16 = 500", "int8 = 500", '"int8" is none'),
+        ("{ fp16 = 500 }", "{}", "it has none"),
+        ("[[device]]", "[[device", "own.toml"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_words(own: Path, old: str, new: str, told: str) -> None:
+    own.write_text(OWN.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=r"own\.toml") as caught:
+        use_devices(own)
+    assert told in str(caught.value)
+    assert canonical_type("Z1") is None

@@ -90,6 +90,10 @@ def simulate(
     incidents: Annotated[
         str | None, typer.Option("--incidents", help="File of failures, drains, cancellations.")
     ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option("--devices", envvar="COTENANT_DEVICES", help="File of device types of one's own."),
+    ] = None,
     workers: Workers = None,
     output: Out = Path("out"),
     force: Force = False,
@@ -97,6 +101,8 @@ def simulate(
     quiet: Quiet = False,
 ) -> None:
     """Run policies on a trace, and compare what they give."""
+    from msgspec.structs import replace
+
     from cotenant.app.inputs import split_options
     from cotenant.runs.config import RunConfig, parse_settings
     from cotenant.runs.runfile import read_run_file
@@ -104,6 +110,8 @@ def simulate(
     if run_file is not None:
         _alone(context)
         config = read_run_file(run_file)
+        if devices and not config.devices:
+            config = replace(config, devices=devices)
     else:
         config = RunConfig(
             trace=_needed(trace, "a trace"),
@@ -124,6 +132,7 @@ def simulate(
             profiles=profiles,
             cpu_jobs=_one_of("--cpu-jobs", cpu_jobs, ("keep", "drop")),
             incidents=incidents,
+            devices=devices,
         )
     batch = _run(config, output, workers=workers, force=force, quiet=quiet)
     _show(batch, as_json=as_json, quiet=quiet)
@@ -141,7 +150,7 @@ def _alone(context: typer.Context) -> None:
         for parameter in context.command.params
         if parameter.name not in _BESIDE_RUN
         and (source := context.get_parameter_source(parameter.name or "")) is not None
-        and source.name not in {"DEFAULT", "DEFAULT_MAP"}
+        and source.name not in {"DEFAULT", "DEFAULT_MAP", "ENVIRONMENT"}
     ]
     if given:
         raise ConfigError(f"--run FILE says it all; leave out {', '.join(given)}, or write it into the file")

@@ -1,9 +1,7 @@
-"""Device types that people have: memory, board power and a coarse training speed.
+"""Device types that people have: memory, rates, power and a coarse training speed.
 
-Memory is what the vendor's tool prints as total (``nvidia-smi``, ``rocm-smi``); it differs by
-a per cent or two between driver versions and with error correction, so the smaller of the
-figures seen is kept. Power is the board's limit from its datasheet. Idle power is left at 0
-(unknown), since no datasheet gives it.
+The facts are in ``data/devices.toml``, each with its source; a file of one's own, named by
+``--devices`` or ``COTENANT_DEVICES``, adds types or replaces built-in ones.
 
 ``speed`` is relative to a V100 and **coarse**. K80 and P100 are measured: geometric mean, over
 21 job types alone (recommendation left out, its solo speeds are disputed) and over two
@@ -18,90 +16,221 @@ the other. Real jobs may differ by a factor of two; declare your own in the clus
 from __future__ import annotations
 
 import math
+import os
 import re
 from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from cotenant.errors import UnknownNameError
+from cotenant.errors import ConfigError, UnknownNameError
 from cotenant.model.cluster import DeviceType
 from cotenant.model.quantities import MIB
 
 __all__ = [
+    "DEVICES_VARIABLE",
+    "PRECISIONS",
     "REFERENCE_TYPE",
+    "Datasheet",
     "canonical_type",
+    "datasheet",
     "device_type",
     "known",
     "measured_as",
+    "read_devices",
     "relative_speed",
     "under_name",
+    "use_devices",
 ]
 
 REFERENCE_TYPE = "V100"
 """The type whose speed is 1.0 in this catalogue, and the stand-in for types nobody knows."""
 
+DEVICES_VARIABLE = "COTENANT_DEVICES"
+"""Environment variable that names a file with types of one's own."""
+
+PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
+"""Names of the rates in ``Datasheet.tflops``."""
+
 _V100_BANDWIDTH_GBS, _V100_TFLOPS = 900.0, 125.0
+_FALLBACK = {"fp8": "fp16", "bf16": "fp16", "fp16": "fp32", "tf32": "fp32"}
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-def _by_datasheet(bandwidth_gbs: float, tflops: float) -> float:
-    return round(math.sqrt(bandwidth_gbs / _V100_BANDWIDTH_GBS * tflops / _V100_TFLOPS), 2)
+class Datasheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the maker says about a device type.
+
+    Parameters
+    ----------
+    name : str
+    memory_mib : int
+        Usable memory as the driver reports it, in MiB.
+    bandwidth_gbs : float
+        Peak memory bandwidth, GB/s.
+    tflops : dict of str to float
+        Dense peak rates by precision (``PRECISIONS``), TFLOP/s.
+    source : str
+    aliases : tuple of str
+        Other names; case and punctuation do not matter.
+    maker : str
+    units : int
+        Streaming multiprocessors or compute units; 0 unknown.
+    cache_mib : float
+        Last-level cache; 0 unknown.
+    link : str
+        Bus to the host.
+    link_gbs, peer_gbs : float
+        Host link in one direction; between devices in both; GB/s, 0 unknown or none.
+    power_w, idle_w : float
+        Board power; 0 unknown.
+    speed : float or None
+        Measured coarse training speed relative to a V100; None: from the rates.
+    measured_as : str
+        The type under which measurements of it are filed; empty: its own.
+    note : str
+    """
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    memory_mib: Annotated[int, msgspec.Meta(gt=0)]
+    bandwidth_gbs: _Positive
+    tflops: dict[str, _Positive]
+    source: str
+    aliases: tuple[str, ...] = ()
+    maker: str = ""
+    units: int = 0
+    cache_mib: float = 0.0
+    link: str = ""
+    link_gbs: float = 0.0
+    peer_gbs: float = 0.0
+    power_w: float = 0.0
+    idle_w: float = 0.0
+    speed: float | None = None
+    measured_as: str = ""
+    note: str = ""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Usable memory in bytes."""
+        return self.memory_mib * MIB
+
+    @property
+    def relative_speed(self) -> float:
+        """Coarse training speed relative to a V100."""
+        if self.speed is not None:
+            return self.speed
+        ratio = self.bandwidth_gbs / _V100_BANDWIDTH_GBS * self.peak_tflops("fp16") / _V100_TFLOPS
+        return round(math.sqrt(ratio), 2)
+
+    def peak_tflops(self, precision: str) -> float:
+        """Dense peak rate in TFLOP/s; of the next wider precision where it has none of its own.
+
+        Raises
+        ------
+        UnknownNameError
+            If that is no precision.
+
+        Examples
+        --------
+        >>> datasheet("K80").peak_tflops("fp16")
+        4.37
+        """
+        if precision not in PRECISIONS:
+            raise UnknownNameError("precision", precision, PRECISIONS)
+        while precision not in self.tflops and precision in _FALLBACK:
+            precision = _FALLBACK[precision]
+        if precision in self.tflops:
+            return self.tflops[precision]
+        return max(self.tflops.values())
 
 
-# name: (memory in MiB, board power in W, speed, other names)
-_TYPES: dict[str, tuple[int, float, float, tuple[str, ...]]] = {
-    # One of the two dies of a board; the board takes 300 W. NVIDIA Tesla K80 board specification BD-07317.
-    "K80": (11_441, 150, 0.20, ("Tesla K80",)),
-    # PCIe, 16 GB; NVIDIA Tesla P100 PCIe datasheet. 0.66 = sqrt(0.773 x 0.559), measured.
-    "P100": (16_280, 250, 0.66, ("P100-PCIE-16GB", "Tesla P100")),
-    # SXM2; NVIDIA V100 datasheet (PCIe boards: 250 W).
-    "V100": (16_160, 300, 1.0, ("V100-16GB", "V100M16", "V100-SXM2-16GB", "Tesla V100")),
-    "V100-32GB": (32_480, 300, 1.0, ("V100M32", "V100-SXM2-32GB")),
-    # NVIDIA T4 datasheet: 320 GB/s, 65 TFLOP/s.
-    "T4": (15_079, 70, _by_datasheet(320, 65), ("Tesla T4",)),
-    # Turing whitepaper (GeForce RTX 2080 Ti): 616 GB/s, 107.6 TFLOP/s.
-    "RTX2080Ti": (10_989, 250, _by_datasheet(616, 107.6), ("2080Ti", "GeForce RTX 2080 Ti")),
-    # Ampere GA102 whitepaper: 936 GB/s, 142 TFLOP/s.
-    "RTX3090": (24_258, 350, _by_datasheet(936, 142), ("3090", "GeForce RTX 3090")),
-    # Ada whitepaper: 1,008 GB/s, 330 TFLOP/s.
-    "RTX4090": (24_564, 450, _by_datasheet(1008, 330), ("4090", "GeForce RTX 4090")),
-    # NVIDIA A10 datasheet: 600 GB/s, 125 TFLOP/s.
-    "A10": (22_731, 150, _by_datasheet(600, 125), ()),
-    # NVIDIA A30 datasheet: 933 GB/s, 165 TFLOP/s.
-    "A30": (24_258, 165, _by_datasheet(933, 165), ()),
-    # NVIDIA A100 datasheet: SXM, 1,555 and 2,039 GB/s, 312 TFLOP/s.
-    "A100": (40_536, 400, _by_datasheet(1555, 312), ("A100-40GB", "A100-SXM4-40GB")),
-    "A100-80GB": (81_251, 400, _by_datasheet(2039, 312), ("A100-SXM4-80GB", "A800", "A800-80GB")),
-    # NVIDIA L4 datasheet: 300 GB/s, 121 TFLOP/s dense.
-    "L4": (23_034, 72, _by_datasheet(300, 121), ()),
-    # NVIDIA L40S datasheet: 864 GB/s, 362 TFLOP/s dense.
-    "L40S": (46_068, 350, _by_datasheet(864, 362), ()),
-    # NVIDIA H100 datasheet: PCIe 2.0 TB/s, 756 TFLOP/s; SXM 3.35 TB/s, 989 TFLOP/s.
-    "H100-PCIe": (81_559, 350, _by_datasheet(2000, 756), ("H100-PCIe-80GB",)),
-    "H100": (81_559, 700, _by_datasheet(3350, 989), ("H100-SXM", "H100-SXM5", "H100-80GB", "H100-80GB-HBM3")),
-    # NVIDIA H200 datasheet: 4.8 TB/s, 989 TFLOP/s.
-    "H200": (143_771, 700, _by_datasheet(4800, 989), ("H200-SXM", "H200-141GB")),
-    # NVIDIA HGX B200 datasheet: 8 TB/s, 2,250 TFLOP/s dense.
-    "B200": (183_359, 1000, _by_datasheet(8000, 2250), ("B200-SXM", "B200-180GB")),
-    # One of two dies, as drivers present it; module 560 W, 3.2 TB/s, 383 TFLOP/s. AMD Instinct MI250X data sheet.
-    "MI250X": (65_520, 280, _by_datasheet(1638, 191.5), ("Instinct MI250X",)),
-    # AMD Instinct MI300X data sheet: 5.3 TB/s, 1,307 TFLOP/s.
-    "MI300X": (196_592, 750, _by_datasheet(5300, 1307.4), ("Instinct MI300X",)),
-}
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    device: list[Datasheet] = []
+
+
+def read_devices(path: Path | str) -> tuple[Datasheet, ...]:
+    """Device types of a TOML file, in its order.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such file, or it is no TOML of the form of ``data/devices.toml``.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; {DEVICES_VARIABLE} or --devices names it") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not a text file in UTF-8") from error
+    return _decoded(text, str(path))
+
+
+def _decoded(text: str, path: str) -> tuple[Datasheet, ...]:
+    try:
+        found = msgspec.toml.decode(text, type=_File).device
+    except msgspec.DecodeError as error:
+        hint = "; docs/devices.md shows the form"
+        raise ConfigError(f"{path}: {_field(str(error))}{hint}") from error
+    for sheet in found:
+        wrong = [name for name in sheet.tflops if name not in PRECISIONS]
+        if wrong or not sheet.tflops:
+            told = f'"{wrong[0]}" is none' if wrong else "it has none"
+            raise ConfigError(
+                f'{path}: device "{sheet.name}": tflops by precision: {", ".join(PRECISIONS)}; {told}'
+            )
+    return tuple(found)
+
+
+def _field(text: str) -> str:
+    return text.replace(" - at `$.", " at `")
+
+
+class _Catalogue:
+    """Types by name, and names by alias; later files win."""
+
+    def __init__(self, sheets: tuple[Datasheet, ...]) -> None:
+        self.types: dict[str, Datasheet] = {}
+        self.names: dict[str, str] = {}
+        for sheet in sheets:
+            self.types[sheet.name] = sheet
+            for alias in (sheet.name, *sheet.aliases):
+                self.names[_key(alias)] = sheet.name
+
+
+def use_devices(path: Path | str) -> None:
+    """Add the types of a file to the catalogue of this process and of those it starts.
+
+    Raises
+    ------
+    ConfigError
+        As ``read_devices``.
+    """
+    read_devices(path)
+    os.environ[DEVICES_VARIABLE] = str(path)
+
+
+@lru_cache(maxsize=8)
+def _built(own: str) -> _Catalogue:
+    text = (files("cotenant") / "data" / "devices.toml").read_text(encoding="utf-8")
+    sheets = _decoded(text, "devices.toml")
+    return _Catalogue(sheets + read_devices(own) if own else sheets)
+
+
+def _catalogue() -> _Catalogue:
+    return _built(os.environ.get(DEVICES_VARIABLE, ""))
 
 
 def _key(name: str) -> str:
     return re.sub(r"^(nvidia|amd)", "", re.sub(r"[^a-z0-9]", "", name.casefold()))
 
 
-_ALIASES = {_key(alias): name for name, row in _TYPES.items() for alias in (name, *row[3])}
-
-
 def known() -> tuple[str, ...]:
     """Names of the device types in the catalogue, in its order."""
-    return tuple(_TYPES)
+    return tuple(_catalogue().types)
 
 
-@lru_cache(maxsize=1024)
 def canonical_type(name: str) -> str | None:
     """The catalogue's name for a device type, or None if it is not there.
 
@@ -110,16 +239,39 @@ def canonical_type(name: str) -> str | None:
     >>> canonical_type("NVIDIA A100-SXM4-40GB"), canonical_type("v100m32"), canonical_type("G2")
     ('A100', 'V100-32GB', None)
     """
-    return _ALIASES.get(_key(name))
+    return _catalogue().names.get(_keyed(name))
+
+
+_keyed = lru_cache(maxsize=1024)(_key)
+
+
+def datasheet(name: str) -> Datasheet:
+    """The facts about the device type of this name or alias.
+
+    Raises
+    ------
+    UnknownNameError
+        With the nearest name and the full list.
+
+    Examples
+    --------
+    >>> datasheet("h100-sxm").memory_mib, datasheet("l4").bandwidth_gbs
+    (81559, 300.0)
+    """
+    catalogue = _catalogue()
+    found = catalogue.names.get(_keyed(name))
+    if found is None:
+        raise UnknownNameError("device type", name, catalogue.types)
+    return catalogue.types[found]
 
 
 def device_type(name: str) -> DeviceType:
-    """The device type of this name or alias.
+    """The device type of this name or alias, for a cluster.
 
     Returns
     -------
     DeviceType
-        Under the catalogue's name. Idle power is 0: unknown.
+        Under the catalogue's name. Idle power is 0 unless a file of one's own gives it.
 
     Raises
     ------
@@ -131,17 +283,21 @@ def device_type(name: str) -> DeviceType:
     >>> device_type("h100-sxm").memory_bytes // 2**20
     81559
     """
-    found = canonical_type(name)
-    if found is None:
-        raise UnknownNameError("device type", name, _TYPES)
-    memory_mib, power_w, speed, _ = _TYPES[found]
-    return DeviceType(name=found, memory_bytes=memory_mib * MIB, speed=speed, power_w=float(power_w))
+    sheet = datasheet(name)
+    return DeviceType(
+        name=sheet.name,
+        memory_bytes=sheet.memory_bytes,
+        speed=sheet.relative_speed,
+        power_w=sheet.power_w,
+        idle_w=sheet.idle_w,
+    )
 
 
 def relative_speed(name: str) -> float:
     """Coarse training speed of a type relative to a V100; 1.0 for types nobody knows."""
-    found = canonical_type(name)
-    return 1.0 if found is None else _TYPES[found][2]
+    catalogue = _catalogue()
+    found = catalogue.names.get(_keyed(name))
+    return 1.0 if found is None else catalogue.types[found].relative_speed
 
 
 def under_name(name: str) -> DeviceType:
@@ -149,10 +305,6 @@ def under_name(name: str) -> DeviceType:
     return msgspec.structs.replace(device_type(name), name=name)
 
 
-_SAME_CHIP = {"V100-32GB": "V100", "A100-80GB": "A100"}
-
-
-@lru_cache(maxsize=1024)
 def measured_as(name: str) -> str:
     """The type under which measurements of this one are filed.
 
@@ -162,5 +314,8 @@ def measured_as(name: str) -> str:
     >>> measured_as("A100-80GB"), measured_as("gpu")
     ('A100', 'V100')
     """
-    found = canonical_type(name) or REFERENCE_TYPE
-    return _SAME_CHIP.get(found, found)
+    catalogue = _catalogue()
+    found = catalogue.types.get(catalogue.names.get(_keyed(name), REFERENCE_TYPE))
+    if found is None:
+        return REFERENCE_TYPE
+    return found.measured_as or found.name

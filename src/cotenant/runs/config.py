@@ -46,6 +46,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cpu_jobs : {"keep", "drop"}
     incidents : str or None
         Path of a file of failures, drains and the like.
+    devices : str or None
+        Path of a file of device types beside the built-in catalogue (``profiles.catalogue``).
     """
 
     trace: str
@@ -66,6 +68,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     profiles: str | None = None
     cpu_jobs: Literal["keep", "drop"] = "keep"
     incidents: str | None = None
+    devices: str | None = None
 
     def check(self) -> RunConfig:
         """Return self if the numbers make sense.

@@ -11,6 +11,7 @@ from cotenant.model.cluster import Cluster
 from cotenant.model.events import Event
 from cotenant.model.settings import Settings
 from cotenant.model.workload import Workload
+from cotenant.profiles.catalogue import use_devices
 from cotenant.runs.config import RunConfig
 from cotenant.runs.devices import cluster_of, unknown_memory
 from cotenant.runs.manifest import InputFile
@@ -51,6 +52,8 @@ def prepare(config: RunConfig) -> Prepared:
     from cotenant.runs.incidents import read_incidents
     from cotenant.traces.load import read_trace
 
+    if config.devices is not None:
+        use_devices(config.devices)
     settings = config.effective_settings()
     options = dict(config.options)
     if config.cpu_jobs != "keep":
@@ -91,7 +94,8 @@ def _cluster(config: RunConfig, workload: Workload) -> tuple[Cluster, tuple[str,
 def input_files(config: RunConfig, plugin_files: list[str]) -> list[InputFile]:
     """Every file that the runs read, by hash; folders are listed file by file."""
     named = [("trace", config.trace), ("cluster", config.cluster), ("profiles", config.profiles)]
-    named += [("incidents", config.incidents)] + [("policy", path) for path in plugin_files]
+    named += [("incidents", config.incidents), ("devices", config.devices)]
+    named += [("policy", path) for path in plugin_files]
     found: list[InputFile] = []
     for role, path in named:
         if path is None:

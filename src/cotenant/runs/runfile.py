@@ -11,7 +11,7 @@ from cotenant.traces.documents import read_document
 
 __all__ = ["read_run_file"]
 
-_PATHS = ("trace", "cluster", "profiles", "incidents")
+_PATHS = ("trace", "cluster", "profiles", "incidents", "devices")
 
 
 def read_run_file(path: Path) -> RunConfig:
