@@ -15,7 +15,7 @@ from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 from cotenant.policies.fit import UNKNOWN_S, Speeds, startup_s
-from cotenant.policies.lines import MinTree
+from cotenant.policies.minima import MinTree
 
 __all__ = ["Ends", "KindEnds", "PlaceEnds"]
 

@@ -7,77 +7,21 @@ at most this long" in O(log waiting): a tree of minima over the line, in queue o
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from cotenant.model.placement import Placement
 from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 from cotenant.policies.fit import UNKNOWN_S, Speeds, order, startup_s
+from cotenant.policies.minima import MinRow
 
-__all__ = ["Line", "Lines", "MinTree", "RoomLines"]
+__all__ = ["Line", "Lines", "RoomLines"]
 
 _INF = float("inf")
-_ROOM = 64
+_SPARE = 64
 _EVERY = 8
 _REACH = 32
-
-
-class MinTree:
-    """Numbers in a row, with the least of each power-of-two stretch.
-
-    Examples
-    --------
-    >>> tree = MinTree([5.0, 2.0, 9.0, 2.0])
-    >>> tree.least, tree.first(2.0), tree.first(1.0)
-    (2.0, 1, -1)
-    >>> tree.set(1, 7.0)
-    >>> tree.first(2.0), tree[1]
-    (3, 7.0)
-    """
-
-    __slots__ = ("_room", "_tree")
-
-    def __init__(self, values: Sequence[float]) -> None:
-        room = self._room = 1 << max(len(values) - 1, 0).bit_length()
-        tree = self._tree = [_INF] * (2 * room)
-        tree[room : room + len(values)] = values
-        for i in range(room - 1, 0, -1):
-            one, two = tree[2 * i], tree[2 * i + 1]
-            tree[i] = one if one <= two else two
-
-    def __getitem__(self, place: int) -> float:
-        return self._tree[self._room + place]
-
-    def set(self, place: int, value: float) -> None:
-        """Change one number."""
-        tree = self._tree
-        i = self._room + place
-        tree[i] = value
-        while i > 1:
-            other = tree[i ^ 1]
-            low = value if value <= other else other
-            i >>= 1
-            if tree[i] == low:
-                return
-            tree[i] = value = low
-
-    def first(self, limit: float) -> int:
-        """The first place whose number is at most ``limit``; -1 if there is none."""
-        tree, room = self._tree, self._room
-        if tree[1] > limit:
-            return -1
-        i = 1
-        while i < room:
-            i += i
-            if tree[i] > limit:
-                i += 1
-        return i - room
-
-    @property
-    def least(self) -> float:
-        """The least number."""
-        return self._tree[1]
 
 
 class Line:
@@ -92,6 +36,8 @@ class Line:
         What each of them asks for, as far as whole devices are concerned.
     tenant : str
         Whose jobs these are, if that tenant has a ceiling.
+    plain : bool
+        Whether all they ask for is devices of one node, and no ceiling is theirs.
     count : int
     """
 
@@ -100,10 +46,10 @@ class Line:
         "_hold_s",
         "_keys",
         "_records",
-        "_room",
-        "_trees",
+        "_rows",
         "count",
         "gpus",
+        "plain",
         "shape",
         "tenant",
     )
@@ -112,34 +58,37 @@ class Line:
         self.shape = shape
         self.gpus = shape.gpus
         self.tenant = tenant
+        self.plain = bool(shape.gpus) and not (shape.spans or shape.cpu_milli or shape.host_bytes or tenant)
         self.count = 0
         self._hold_s = hold_s
         self._keys: list[int] = []
         self._records: list[JobRecord | None] = []
-        self._trees: dict[int, MinTree] = {}
+        self._rows: dict[int, MinRow] = {}
         self._front = 0
-        self._room = _ROOM
 
     def push(self, record: JobRecord) -> None:
         """A job starts to wait."""
-        key = order(record)
-        if not self._keys or key > self._keys[-1]:
-            if len(self._keys) == self._room:
-                self._respace(gaps=False)
-            slot = len(self._keys)
-            self._keys.append(key)
+        # The record's own number serves as its key where it can: an integer less for each job.
+        key = order(record) if record.priority else record.id
+        keys = self._keys
+        self.count = count = self.count + 1
+        if not keys or key > keys[-1]:
+            keys.append(key)
             self._records.append(record)
-        else:
+            for kind, row in self._rows.items():
+                row.append(self._hold_s(record, kind))
+            if len(keys) > 2 * count + _SPARE:
+                self._respace(gaps=False)
+            return
+        slot = self._dead_slot(key)
+        if slot < 0:
+            self._respace(gaps=True)
             slot = self._dead_slot(key)
-            if slot < 0:
-                self._respace(gaps=True)
-                slot = self._dead_slot(key)
-            self._keys[slot] = key
-            self._records[slot] = record
-            self._front = min(self._front, slot)
-        self.count += 1
-        for kind, tree in self._trees.items():
-            tree.set(slot, self._hold_s(record, kind))
+        self._keys[slot] = key
+        self._records[slot] = record
+        self._front = min(self._front, slot)
+        for kind, row in self._rows.items():
+            row.set(slot, self._hold_s(record, kind))
 
     def _dead_slot(self, key: int) -> int:
         """A slot of nobody where ``key`` belongs, made by moving a few; -1 if none is near."""
@@ -149,9 +98,9 @@ class Line:
             if records[dead] is None:
                 records[slot + 1 : dead + 1] = records[slot:dead]
                 keys[slot + 1 : dead + 1] = keys[slot:dead]
-                for tree in self._trees.values():
-                    for i in range(dead, slot, -1):
-                        tree.set(i, tree[i - 1])
+                if dead > slot:
+                    for row in self._rows.values():
+                        row.shift(slot, dead)
                 return slot
         return slot - 1 if slot > 0 and records[slot - 1] is None else -1
 
@@ -160,27 +109,31 @@ class Line:
         living = list(self.records())
         self._keys, self._records = [], []
         for number, record in enumerate(living, 1):
-            self._keys.append(order(record))
+            key = order(record) if record.priority else record.id
+            self._keys.append(key)
             self._records.append(record)
             if gaps and (number % _EVERY == 0 or number == len(living)):
-                self._keys.append(order(record))
+                self._keys.append(key)
                 self._records.append(None)
         self._front = 0
-        self._room = max(_ROOM, 1 << (len(self._keys) * 2 - 1).bit_length())
-        for kind in self._trees:
-            self._trees[kind] = self._tree(kind)
+        for kind in self._rows:
+            self._rows[kind] = self._row(kind)
 
     def pop(self, record: JobRecord) -> None:
         """A job waits no more."""
-        slot = bisect_left(self._keys, order(record))
-        self._records[slot] = None
-        self.count -= 1
-        for tree in self._trees.values():
-            tree.set(slot, _INF)
-        if not self.count:
+        self.count = count = self.count - 1
+        if not count:
             self._keys.clear()
             self._records.clear()
+            self._rows.clear()
             self._front = 0
+            return
+        records, slot = self._records, self._front
+        if records[slot] is not record:
+            slot = bisect_left(self._keys, order(record))
+        records[slot] = None
+        for row in self._rows.values():
+            row.set(slot, _INF)
 
     def records(self) -> Iterable[JobRecord]:
         """All of them, in order; O(waiting)."""
@@ -198,25 +151,22 @@ class Line:
 
     def first_within(self, kind: int, limit_s: float) -> JobRecord | None:
         """The first that holds a place on this device type for at most ``limit_s``, as predicted."""
-        slot = self._tree_of(kind).first(limit_s)
+        slot = self._row_of(kind).first(limit_s)
         return self._records[slot] if slot >= 0 else None
 
     def least(self, kind: int) -> float:
         """The least time that any of them holds a place on this device type."""
-        return self._tree_of(kind).least
+        return self._row_of(kind).least
 
-    def _tree_of(self, kind: int) -> MinTree:
-        tree = self._trees.get(kind)
-        if tree is None:
-            tree = self._trees[kind] = self._tree(kind)
-        return tree
+    def _row_of(self, kind: int) -> MinRow:
+        row = self._rows.get(kind)
+        if row is None:
+            row = self._rows[kind] = self._row(kind)
+        return row
 
-    def _tree(self, kind: int) -> MinTree:
-        values = [_INF] * self._room
-        for slot, record in enumerate(self._records):
-            if record is not None:
-                values[slot] = self._hold_s(record, kind)
-        return MinTree(values)
+    def _row(self, kind: int) -> MinRow:
+        hold_s = self._hold_s
+        return MinRow(_INF if r is None else hold_s(r, kind) for r in self._records)
 
 
 class Lines(Index):
@@ -278,13 +228,17 @@ class Lines(Index):
 
     def enqueued(self, record: JobRecord) -> None:
         """A job joined the queue."""
-        line = self.line_of(record)
+        line = None if self._limits else self._by_shape.get(record.shape.number)
+        if line is None:
+            line = self.line_of(record)
         line.push(record)
         self.active[line] = self.news[line] = None
 
     def dequeued(self, record: JobRecord) -> None:
         """A job left the queue."""
-        line = self.line_of(record)
+        line = None if self._limits else self._by_shape.get(record.shape.number)
+        if line is None:
+            line = self.line_of(record)
         line.pop(record)
         if not line.count:
             del self.active[line]
