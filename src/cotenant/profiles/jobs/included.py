@@ -176,7 +176,7 @@ def need_torch(device: str = "cpu") -> None:
     try:
         import torch
     except ImportError:
-        raise MissingExtraError('the included jobs need PyTorch: pip install "cotenant[torch]"') from None
+        raise MissingExtraError("running an included job", "torch") from None
     if device not in ("cpu", "cuda"):
         raise ConfigError(f"device {device!r}: the included jobs run on cpu or cuda")
     if device == "cuda" and not torch.cuda.is_available():

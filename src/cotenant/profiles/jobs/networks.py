@@ -40,7 +40,7 @@ def train_step(
             optimiser.zero_grad(set_to_none=True)
         with _precision(options):
             loss = loss_of(*(part.to(device, non_blocking=True) for part in batch))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         for optimiser in optimisers:
             optimiser.step()
         value = float(loss.detach())
@@ -57,7 +57,8 @@ def _nothing() -> None:
 def _precision(options: JobOptions) -> contextlib.AbstractContextManager[Any]:
     if not options.amp:
         return contextlib.nullcontext()
-    return torch.autocast(device_type=options.device, dtype=torch.bfloat16)
+    reduced: contextlib.AbstractContextManager[Any] = torch.autocast(options.device, dtype=torch.bfloat16)
+    return reduced
 
 
 def _cycled(options: JobOptions, draw: Callable[[torch.Generator], Batch]) -> Iterator[Batch]:
@@ -88,7 +89,7 @@ def _tokens(options: JobOptions, length: int, words: int) -> Iterator[Batch]:
     return _cycled(options, draw)
 
 
-class _Residual(nn.Module):
+class _Residual(nn.Module):  # type: ignore[misc]
     """Two 3x3 convolutions beside a shortcut."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
