@@ -37,10 +37,10 @@ class Attempt(msgspec.Struct, gc=False, eq=False):
     left_s: float
     saved_s: float
     since_s: float
-    shared: bool
     alone: float
     rate: float = 0.0
     epoch: int = 0
+    shared: bool = False
     paused: bool = False
     source: str = "alone"
 
@@ -155,13 +155,10 @@ class Physics:
         devices, layout = place.devices, self.layout
         if not devices:
             return 1.0
-        if job.gpus == 1 == len(devices):
-            known = self._solo.get((job.model, layout.device_type[devices[0]]))
-            if known is not None:
-                return known
-        blocks = layout.blocks(devices)
-        if blocks is not None and len(blocks) == 1 and len(devices) == job.gpus:
-            kind = layout.bay_type[blocks[0][0]]
+        bays = layout.device_bay
+        if len(devices) == job.gpus and bays[devices[0]] == bays[devices[-1]]:
+            # All in one bay, as they are ascending.
+            kind = layout.device_type[devices[0]]
             known = self._solo.get((job.model, kind))
             return known if known is not None else self._solo_speed(job.model, kind)
         kinds = {layout.device_type[d] for d in devices}

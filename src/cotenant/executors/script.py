@@ -31,7 +31,7 @@ class Arrivals:
         taken = self._next
         if taken is None:
             raise IndexError("no job is left to arrive")
-        found = self._next = next(self._pairs, None)
+        self._next = found = next(self._pairs, None)
         self.next_s = math.inf if found is None else found[0].submit_s
         return taken
 

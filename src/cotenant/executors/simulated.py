@@ -76,6 +76,9 @@ class SimulatedExecutor:
         self._left_at: dict[int, int] = {}  # epoch of the entry that ends each leaving
         self._heap: list[_Entry] = []
         self._epoch = 0
+        self._outside_s = max(0.0, min(self._arrivals.next_s, self._incidents.next_s))
+        self._delay_s = self.settings.decision_latency_s + self.settings.start_s
+        self._tells_rates = self.settings.rate_events
         self._out: list[ev.Event] = []
         self.source_hours: defaultdict[str, float] = defaultdict(float)
 
@@ -85,52 +88,47 @@ class SimulatedExecutor:
 
     def wait(self, until: float) -> list[ev.Event]:
         """Events of the next instant, in the documented order."""
-        while True:  # only without rate events has an instant nothing to tell
-            t = self._next_s()
+        before = self._now
+        while True:  # an instant of void entries, or one without rate events, has nothing to tell
+            heap, t = self._heap, self._outside_s
+            if heap and heap[0][0] < t:
+                t = heap[0][0]
             if t > until or t == _INF:
-                self._now = until if until < _INF else self._now
+                self._now = until if until < _INF else before
                 return []
             self._now = t
-            played = self._incidents.next_s <= t
-            if played:
-                self._play_incidents(t)
-            while self._arrivals.next_s <= t:
-                self._submit()
-            heap, runs = self._heap, self._runs
+            played = t == self._outside_s and self._come(t)
             while heap and heap[0][0] <= t:
                 entry = heappop(heap)
                 if entry[2] != _END:
                     if self._valid(entry):
                         self._due(entry)
-                elif (run := runs.get(entry[1])) is not None and run.epoch == entry[3]:
+                elif (run := self._runs.get(entry[1])) is not None and run.epoch == entry[3]:
                     self._finish(run)
                 heap = self._heap  # it may have been swept
-            out, self._out = self._out, []
-            if played:
-                # A request to cancel comes last: the rest of this instant has happened to the job already.
-                out.sort(key=lambda event: isinstance(event, ev.CancelRequested))
-            if out:
+            if out := self._out:
+                self._out = []
+                if played:
+                    # A request to cancel comes last: the rest of this instant has happened to the job already.
+                    out.sort(key=lambda event: isinstance(event, ev.CancelRequested))
                 return out
 
-    def _next_s(self) -> float:
-        """When something happens next; drops what has become void."""
-        heap, runs = self._heap, self._runs
-        t = self._arrivals.next_s
-        while heap:
-            entry = heap[0]
-            if entry[2] == _END:  # by far the most frequent kind: checked here, without a call
-                run = runs.get(entry[1])
-                valid = run is not None and run.epoch == entry[3]
-            else:
-                valid = self._valid(entry)
-            if valid:
-                if entry[0] < t:
-                    t = entry[0]
-                break
-            heappop(heap)
-        if self._incidents.next_s < t:
-            t = self._incidents.next_s
-        return t if t > self._now else self._now
+    def _come(self, t: float) -> bool:
+        """What comes from outside at this time; True if that is more than arrivals."""
+        arrivals, incidents = self._arrivals, self._incidents
+        played = incidents.next_s <= t
+        if played:
+            self._play_incidents(t)
+        while arrivals.next_s <= t:
+            job, behaviour = arrivals.take()
+            self._behaviours[job.id] = behaviour
+            if job.leave_s > 0:
+                self._patient.add(job.id)
+                self._push(job.leave_s, job.id, _GAVE_UP, 0)
+            # A job submitted before the clock's present (a trace may start before zero) arrives now.
+            self._out.append(ev.Submitted(t, job))
+        self._outside_s = max(t, min(arrivals.next_s, incidents.next_s))
+        return played
 
     def _valid(self, entry: _Entry) -> bool:
         if entry[2] == _GAVE_UP:
@@ -147,20 +145,13 @@ class SimulatedExecutor:
 
     def idle(self) -> bool:
         """True if nothing is to come."""
-        return self._next_s() == _INF
+        while self._heap and not self._valid(self._heap[0]):
+            heappop(self._heap)
+        return not self._heap and self._outside_s == _INF
 
     def running(self) -> Mapping[int, Placement]:
         """What runs."""
         return {job_id: run.place for job_id, run in self._runs.items()}
-
-    def _submit(self) -> None:
-        job, behaviour = self._arrivals.take()
-        self._behaviours[job.id] = behaviour
-        if job.leave_s > 0:
-            self._patient.add(job.id)
-            self._push(job.leave_s, job.id, _GAVE_UP, 0)
-        # A job submitted before the clock's present (a trace may start before zero) arrives now.
-        self._out.append(ev.Submitted(self._now, job))
 
     def _push(self, t: float, job_id: int, kind: int, epoch: int) -> None:
         heappush(self._heap, (t, job_id, kind, epoch))
@@ -184,35 +175,43 @@ class SimulatedExecutor:
 
     def start(self, job: Job, place: Placement, attempt: int, resumed: bool) -> bool:
         """Begin or go on; see ``model.ports.Executor``."""
-        job_id, now, settings = job.id, self._now, self.settings
+        job_id, now = job.id, self._now
         behaviour = self._behaviours[job_id]
         total = behaviour.duration_s
         if behaviour.failed_after_s:
-            failed = self._failed.get(job_id, 0)
-            if failed < len(behaviour.failed_after_s):
-                total = behaviour.failed_after_s[failed]
+            total = (*behaviour.failed_after_s, total)[self._failed.get(job_id, 0)]
         left = self._left.pop(job_id, total) if self._left else total
-        shared = place.share is not WHOLE and place.share.mode != "exclusive"
-        alone = self._physics.alone_speed(job, place)
-        run = Attempt(job, place, attempt, total, left, total - left, now, shared, alone)
-        self._runs[job_id] = run
         if self._patient:
             self._patient.discard(job_id)
-        delay = settings.decision_latency_s + (self._physics.restore_s(job) if resumed else settings.start_s)
+        alone = self._physics.alone_speed(job, place)
+        if place.share is not WHOLE or resumed or self._delay_s > 0:
+            run = Attempt(job, place, attempt, total, left, total - left, now, alone)
+            return self._start_slowly(run, resumed)
+        # Most starts of most runs: whole devices, which work from this instant on.
+        self._epoch = epoch = self._epoch + 1
+        self._runs[job_id] = Attempt(job, place, attempt, total, left, total - left, now, alone, alone, epoch)
+        heappush(self._heap, (now + left / alone, job_id, _END, epoch))
+        if alone != 1.0 and self._tells_rates:
+            self._out.append(ev.Rated(now, job_id, alone))
+            return True
+        return False
+
+    def _start_slowly(self, run: Attempt, resumed: bool) -> bool:
+        """Start with a delay, or beside others."""
+        job, place, settings = run.job, run.place, self.settings
+        self._runs[job.id] = run
+        run.shared = place.share.mode != "exclusive"
+        delay = self._delay_s
+        if resumed:
+            delay = settings.decision_latency_s + self._physics.restore_s(job)
         if run.shared:
-            self._physics.join(job_id, place)
+            self._physics.join(job.id, place)
         if delay > 0:
             self._pause(run, delay, _READY)
-        elif run.shared:
-            self._rerate(run, first=True)
         else:
-            rate = run.rate = run.alone
-            self._epoch = run.epoch = self._epoch + 1
-            heappush(self._heap, (now + left / rate, job_id, _END, run.epoch))
-            if rate != 1.0 and self.settings.rate_events:
-                self._out.append(ev.Rated(now, job_id, rate))
+            self._rerate(run, first=True)
         if run.shared:
-            self._rerate_devices(run.place.devices, job_id)
+            self._rerate_devices(place.devices, job.id)
         return bool(self._out)
 
     def stop(self, job_id: int, suspend: bool) -> None:
@@ -248,11 +247,7 @@ class SimulatedExecutor:
         run = self._runs[job_id]
         self._settle(run)
         self._leaving[job_id] = run.place
-        run.place = place
-        run.shared = place.share.mode != "exclusive"
-        run.alone = self._physics.alone_speed(run.job, place)
-        if run.shared:
-            self._physics.join(job_id, place)
+        self._put(run, place)
         save = self._physics.save_s(run.job)
         if save > 0:
             self._epoch = self._left_at[job_id] = self._epoch + 1
@@ -271,11 +266,7 @@ class SimulatedExecutor:
         was_shared = run.shared
         if was_shared:
             self._physics.part(job_id, old)
-        run.place = place
-        run.shared = place.share.mode != "exclusive"
-        run.alone = self._physics.alone_speed(run.job, place)
-        if run.shared:
-            self._physics.join(job_id, place)
+        self._put(run, place)
         if place.devices != old.devices:
             self._pause(run, self._physics.save_s(run.job) + self._physics.restore_s(run.job), _READY)
         elif not run.paused:
@@ -288,24 +279,21 @@ class SimulatedExecutor:
     # -- the life of a run -------------------------------------------------------------
 
     def _finish(self, run: Attempt) -> None:
-        job_id = run.job.id
+        job_id, now = run.job.id, self._now
         if run.shared or self._leaving:
             self._settle(run)
             self._leave(run)
         else:
-            hours = (self._now - run.since_s) * len(run.place.devices) / 3600.0
-            self.source_hours[run.source] += hours
+            self.source_hours[run.source] += (now - run.since_s) * len(run.place.devices) / 3600.0
             del self._runs[job_id]
-        behaviour = self._behaviours[job_id]
-        failed = self._failed.get(job_id, 0) if behaviour.failed_after_s else 0
-        if failed < len(behaviour.failed_after_s):
-            self._failed[job_id] = failed + 1
-            self._out.append(ev.Ended(self._now, job_id, run.attempt, "failed", run.total_s, run.total_s))
-            return
-        del self._behaviours[job_id]
-        if failed:
-            del self._failed[job_id]
-        self._out.append(ev.Ended(self._now, job_id, run.attempt, behaviour.outcome, run.total_s))  # type: ignore[arg-type]
+        behaviour = self._behaviours.pop(job_id)
+        if behaviour.failed_after_s:
+            failed = self._failed.pop(job_id, 0)
+            if failed < len(behaviour.failed_after_s):
+                self._failed[job_id], self._behaviours[job_id] = failed + 1, behaviour
+                self._out.append(ev.Ended(now, job_id, run.attempt, "failed", run.total_s, run.total_s))
+                return
+        self._out.append(ev.Ended(now, job_id, run.attempt, behaviour.outcome, run.total_s))  # type: ignore[arg-type]
 
     def _saved(self, run: Attempt) -> None:
         self._leave(run)
@@ -323,19 +311,27 @@ class SimulatedExecutor:
     def _leave(self, run: Attempt) -> None:
         job_id = run.job.id
         del self._runs[job_id]
+        self._part(job_id, run.place)
+        if self._leaving and (old := self._leaving.pop(job_id, None)) is not None:
+            self._part(job_id, old)
+
+    def _put(self, run: Attempt, place: Placement) -> None:
+        """Give a run another place."""
+        run.place = place
+        run.shared = place.share.mode != "exclusive"
+        run.alone = self._physics.alone_speed(run.job, place)
         if run.shared:
-            self._physics.part(job_id, run.place)
-            self._rerate_devices(run.place.devices)
-        old = self._leaving.pop(job_id, None) if self._leaving else None
-        if old is not None and old.share.mode != "exclusive":
-            self._physics.part(job_id, old)
-            self._rerate_devices(old.devices)
+            self._physics.join(run.job.id, place)
+
+    def _part(self, job_id: int, place: Placement) -> None:
+        """A place is left; whoever shared it goes on at another speed."""
+        if place.share.mode != "exclusive":
+            self._physics.part(job_id, place)
+            self._rerate_devices(place.devices)
 
     def _release_old(self, job_id: int) -> None:
         old = self._leaving.pop(job_id)
-        if old.share.mode != "exclusive":
-            self._physics.part(job_id, old)
-            self._rerate_devices(old.devices)
+        self._part(job_id, old)
         self._out.append(ev.Released(self._now, job_id, old.devices))
 
     def _pause(self, run: Attempt, seconds: float, then: int) -> None:
@@ -343,7 +339,7 @@ class SimulatedExecutor:
         self._epoch = run.epoch = self._epoch + 1
         if run.rate or run.since_s == self._now:
             run.rate = 0.0
-            if self.settings.rate_events:
+            if self._tells_rates:
                 self._out.append(ev.Rated(self._now, run.job.id, 0.0))
         self._push(self._now + seconds, run.job.id, then, run.epoch)
 
@@ -371,7 +367,7 @@ class SimulatedExecutor:
         run.rate = rate
         self._epoch = run.epoch = self._epoch + 1
         self._push(self._now + run.left_s / rate, run.job.id, _END, run.epoch)
-        if rate != before and self.settings.rate_events:
+        if rate != before and self._tells_rates:
             self._out.append(ev.Rated(self._now, run.job.id, rate))
 
     def _rerate_devices(self, devices: tuple[int, ...], but: int = -1) -> None:
