@@ -281,3 +281,17 @@ def test_all_at_zero_fills_the_cluster_at_zero() -> None:
     begun = [e for e in run.events if isinstance(e, ev.Started) and e.t == 0.0]
     assert sum(len(e.devices) for e in begun) == 80
     assert len(run.state.records) == 0
+
+
+def test_long_runs_do_not_depend_on_what_is_remembered() -> None:
+    # Long enough for the index of ends to drop old changes many times, also while promises are being made;
+    # every third prediction is too short, so ends move, too.
+    def log(drop: bool) -> Any:
+        seconds = {f"j{i:03d}": (40.0 + 37 * (i % 11)) * (0.4 if i % 3 == 0 else 1.0) for i in range(400)}
+        h = Harness("4x4", Conservative(), runtime=Predicted(seconds), drop_indexes=drop)
+        for i, name in enumerate(seconds):
+            gpus = (1, 2, 1, 4, 3)[i % 5]
+            h.submit(name, at_s=9.0 * i, gpus=gpus, runs_s=40.0 + 37 * (i % 11))
+        return h.run(invariants=False).log
+
+    assert log(False) == log(True)

@@ -69,7 +69,7 @@ class _Look(Index):
         self.full: set[Line] = set()
         self.late: set[Line] = set()
         self.head = -1
-        self.version = self.gains = -1
+        self.version = self.moves = self.gains = -1
         self.kept: _Kept | None = None
         self._mark = 0
 
@@ -108,7 +108,8 @@ class _Look(Index):
 
     def settle(self) -> None:
         """The search is over, and rests on the present."""
-        self.version, self.gains = self.ends.version, self.ends.gains
+        ends = self.ends
+        self.version, self.moves, self.gains = ends.version, ends.moves, ends.gains
 
 
 class Backfill(Params):
@@ -157,6 +158,8 @@ class Backfill(Params):
         ends, lines = look.ends, look.lines
         if look.gains != ends.gains:
             look.gained()
+        elif look.moves != ends.moves:
+            look.forget(head.id if look.head == head.id else -1)
         if look.head != head.id:
             start = place_whole(view, head, _HEAD)
             if start is not None:
@@ -259,14 +262,14 @@ def _keep(view: View, ends: Ends, head: JobRecord) -> _Kept:
     kept, found = _Kept(_INF, host), None
     for kind in shape.types if shape.gpus else (-1,):
         places = ends.places(shape, kind)
-        place, start_s = places.earliest(view.now)
-        if start_s < kept.start_s:
-            kept.start_s, found = start_s, (places, place)
+        first = places.find(view.now)
+        if first.start_s < kept.start_s:
+            kept.start_s, found = first.start_s, (places, first)
     if found is None:
         return kept
-    places, place = found
-    bay, node = places.at(place)
-    kept.extra, kept.until_s = places.keep(place, kept.start_s)
+    places, first = found
+    bay, node = places.at(first.place)
+    kept.extra, kept.until_s = first.spare, first.until_s
     kept.bays = (bay,) if bay >= 0 else ()
     if host:
         kept.node, kept.all_bays = node, view.layout.node_bays[node]

@@ -7,17 +7,14 @@ clock when it is used, and the jobs that outlived theirs are then brought up to 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
-
-from cotenant.model.placement import Placement
+from cotenant.model.placement import WHOLE, Placement
 from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 from cotenant.policies.fit import UNKNOWN_S, Speeds, startup_s
-from cotenant.policies.minima import MinTree
+from cotenant.policies.places import KindEnds, PlaceEnds
 
-__all__ = ["Ends", "KindEnds", "PlaceEnds"]
+__all__ = ["Ends"]
 
 _INF = float("inf")
 
@@ -30,21 +27,24 @@ class Ends(Index):
     device_s : list of float
         For each device: 0 if free, the predicted end of its resident, infinity if it takes
         no jobs (down, draining, kept for somebody).
-    version, gains : int
-        Number of changes so far, and of those that were more than a job taking devices.
+    version, moves, gains : int
+        Number of changes so far; of those that were more than a job taking devices; and of
+        those after which there may be more room now.
     """
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self.version = self.gains = 0
+        self.version = self.moves = self.gains = 0
         self.build()
 
     def build(self) -> None:
         """Build again from the view."""
         view = self._view
         self.version += 1
+        self.moves += 1
         self.gains += 1
         self.speeds = Speeds(view)
+        self._node_of = view.layout.device_node
         self.device_s = [0.0] * view.layout.device_count
         self._job_s: dict[int, float] = {}
         self._cpu_only: dict[int, dict[int, JobRecord]] = {}
@@ -52,7 +52,6 @@ class Ends(Index):
         self._log_start = 0
         self._log_limit = 4 * view.layout.node_count + 64
         self._trackers: dict[tuple[object, ...], PlaceEnds | KindEnds] = {}
-        self._draining = any(view.ledger.draining)
         for record in view.running.values():
             self._job_s[record.id] = self._predict(record)
             if record.place is not None and record.place.node >= 0:
@@ -67,8 +66,8 @@ class Ends(Index):
         end = self._job_s[record.id] = self._predict(record)
         if place.node >= 0:
             self._cpu_only.setdefault(place.node, {})[record.id] = record
-        ends = self.device_s
-        alone = place.share.mode == "exclusive"
+        ends, share = self.device_s, place.share
+        alone = share is WHOLE or share.mode == "exclusive"
         for device in place.devices:
             ends[device] = end if alone else self._device(device)
         self._touch(place)
@@ -80,9 +79,11 @@ class Ends(Index):
         if place.node >= 0:
             del self._cpu_only[place.node][record.id]
         ledger, ends = self._view.ledger, self.device_s
+        # Whole devices of a sound cluster are free now: no need to look at each.
+        plain = place.share is WHOLE and not ledger.reserved and not ledger.impaired
         for device in place.devices:
-            plain = not ledger.residents[device] and not ledger.reserved and ledger.usable[device]
-            ends[device] = 0.0 if plain and not self._draining else self._device(device)
+            ends[device] = 0.0 if plain else self._device(device)
+        self.moves += 1
         self.gains += 1
         self._touch(place)
 
@@ -92,23 +93,23 @@ class Ends(Index):
             self._job_s[record.id] = self._predict(record)
             for device in record.place.devices:
                 self.device_s[device] = self._device(device)
-            self.gains += 1
+            self.moves += 1
             self._touch(record.place)
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Devices changed hands or state."""
         for device in devices:
             self.device_s[device] = self._device(device)
-            self._log.append(self._view.layout.device_node[device])
-        self._draining = any(self._view.ledger.draining)
+            self._log.append(self._node_of[device])
+        self.moves += 1
         self.gains += 1
         self._changed()
 
     def _touch(self, place: Placement) -> None:
-        node_of, devices = self._view.layout.device_node, place.devices
+        node_of, devices = self._node_of, place.devices
         if not devices:
             self._log.append(place.node)
-        elif node_of[devices[0]] == node_of[devices[-1]]:
+        elif len(devices) == 1 or node_of[devices[0]] == node_of[devices[-1]]:
             # Devices ascend, and so do their nodes.
             self._log.append(node_of[devices[0]])
         else:
@@ -117,9 +118,12 @@ class Ends(Index):
 
     def _changed(self) -> None:
         self.version += 1
-        if len(self._log) > self._log_limit:
-            self._log_start += len(self._log)
-            self._log.clear()
+        log = self._log
+        if len(log) > self._log_limit:
+            # The newer half stays: whoever asks often must not start over.
+            old = len(log) // 2
+            self._log_start += old
+            del log[:old]
 
     def mark(self) -> int:
         """A mark to ask ``changes`` from later."""
@@ -127,10 +131,11 @@ class Ends(Index):
 
     def changes(self, since: int) -> tuple[list[int] | None, int]:
         """Nodes that changed since a mark (None: too long ago), and the mark to ask from next."""
-        mark = self.mark()
-        if since < self._log_start:
+        start, log = self._log_start, self._log
+        mark = start + len(log)
+        if since < start:
             return None, mark
-        return self._log[since - self._log_start :], mark
+        return log[since - start :], mark
 
     # -- what is predicted ---------------------------------------------------------------
 
@@ -148,6 +153,10 @@ class Ends(Index):
         if work_s <= 0.0 or place is None:
             return UNKNOWN_S
         now, since, done, rate = self._view.now, record.rated_s, record.work_s, record.rate
+        if rate > 0.0 and work_s > done:
+            end_s = since + (work_s - done) / rate
+            if end_s > now:  # as predicted: by far the most frequent case
+                return end_s
         if rate <= 0.0:
             # Starting up, or saving: it will go on at the speed of its device type.
             since = record.started_s + startup_s(self._view.settings, record)
@@ -193,160 +202,3 @@ class Ends(Index):
             found = self._trackers[kind,] = KindEnds(self._view, self, kind)
         found.update()
         return found
-
-
-class PlaceEnds:
-    """For one demand on one device type: the time at which each place has room for it.
-
-    Attributes
-    ----------
-    tree : MinTree
-        By position among the type's bays (or by node, for CPU-only jobs). Numbers may be
-        too early, never too late; ``earliest`` checks them.
-    """
-
-    def __init__(self, view: View, ends: Ends, shape: Shape, kind: int) -> None:
-        self._view, self._ends, self._shape = view, ends, shape
-        layout = view.layout
-        self.bays = layout.type_bays[kind] if shape.gpus else []
-        self._nodes = (
-            [layout.bay_node[b] for b in self.bays] if shape.gpus else list(range(layout.node_count))
-        )
-        self._where: dict[int, int] = {n: i for i, n in enumerate(self._nodes)}
-        self._host = bool(shape.cpu_milli or shape.host_bytes) or not shape.gpus
-        self._room_s: Callable[[int], float] = self._with_host if self._host else self._devices_only
-        self._mark = -1
-        self.tree = MinTree(())
-
-    def update(self) -> None:
-        """Bring the places that changed up to date."""
-        nodes, self._mark = self._ends.changes(self._mark)
-        if nodes is None:
-            self.tree = MinTree([self._room_s(i) for i in range(len(self._nodes))])
-            return
-        where = self._where
-        for node in set(nodes) if len(nodes) > 1 else nodes:
-            place = where.get(node)
-            if place is not None:
-                self.tree.set(place, self._room_s(place))
-
-    def earliest(self, now: float) -> tuple[int, float]:
-        """The place with room first (lowest number among equals), and when; infinity if never."""
-        while True:
-            tree = self.tree
-            least = tree.least
-            place = tree.first(least)
-            if least == _INF or self._next_end_s(place) > now:
-                return place, least
-            self._ends.refresh(self._nodes[place], now)
-            self.update()
-
-    def of_node(self, node: int) -> int:
-        """The place on a node; -1 if it has none."""
-        return self._where.get(node, -1)
-
-    def hide(self, node: int) -> None:
-        """Answer as if a node had no room, until ``show``."""
-        self.update()
-        if node in self._where:
-            self.tree.set(self._where[node], _INF)
-
-    def show(self, node: int) -> None:
-        """Undo ``hide``."""
-        if node in self._where:
-            self.tree.set(self._where[node], self._room_s(self._where[node]))
-
-    def _next_end_s(self, place: int) -> float:
-        """The first predicted end of what the answer for a place rests on."""
-        if self._host:
-            return min(map(self._ends.job_s, self._ends.jobs_on(self._nodes[place])), default=_INF)
-        free_s = self.free_s(place)
-        busy = bisect_right(free_s, 0.0)
-        return free_s[busy] if busy < len(free_s) else _INF
-
-    def free_s(self, place: int) -> list[float]:
-        """When the devices of a bay become free, ascending."""
-        layout, bay = self._view.layout, self.bays[place]
-        first = layout.bay_first[bay]
-        return sorted(self._ends.device_s[first : first + layout.bay_size[bay]])
-
-    def keep(self, place: int, start_s: float) -> tuple[int, float]:
-        """Devices to spare at ``start_s`` (of a bay), and until when this is known."""
-        spare = 0
-        if self.bays and start_s < UNKNOWN_S:
-            spare = bisect_right(self.free_s(place), start_s) - self._shape.gpus
-        return spare, self._next_end_s(place)
-
-    def at(self, place: int) -> tuple[int, int]:
-        """Bay (-1 for CPU-only jobs) and node of a place."""
-        return (self.bays[place] if self.bays else -1), self._nodes[place]
-
-    def _devices_only(self, place: int) -> float:
-        gpus, free_s = self._shape.gpus, self.free_s(place)
-        return free_s[gpus - 1] if gpus <= len(free_s) else _INF
-
-    def _with_host(self, place: int) -> float:
-        """The first time at which devices and host needs are there together."""
-        bay, node = self.at(place)
-        ledger, shape = self._view.ledger, self._shape
-        if ledger.draining[node]:
-            return _INF
-        start = self._devices_only(place) if bay >= 0 else 0.0
-        cpu = shape.cpu_milli - ledger.free_cpu[node] if ledger.has_cpu[node] else 0
-        host = shape.host_bytes - ledger.free_host[node] if ledger.has_host[node] else 0
-        for record in sorted(self._ends.jobs_on(node), key=self._ends.job_s):
-            if cpu <= 0 and host <= 0:
-                break
-            job = record.job
-            if record.place is not None:
-                for at, cpus, memory in ledger.host_parts(record.place, job.cpu_milli, job.host_memory_bytes):
-                    if at == node:
-                        cpu, host = cpu - cpus, host - memory
-            start = max(start, self._ends.job_s(record))
-        return start if cpu <= 0 and host <= 0 else _INF
-
-
-class KindEnds:
-    """Ends of all devices of one type in ascending order, for gangs that span nodes."""
-
-    def __init__(self, view: View, ends: Ends, kind: int) -> None:
-        layout = view.layout
-        self._ends, self._layout = ends, layout
-        self._bays: dict[int, int] = {layout.bay_node[b]: b for b in layout.type_bays[kind]}
-        self._seen: dict[int, list[float]] = {}
-        self._mark = -1
-        self.sorted_s: list[float] = []
-
-    def update(self) -> None:
-        """Bring the devices that changed up to date."""
-        nodes, self._mark = self._ends.changes(self._mark)
-        if nodes is None:
-            self._seen = {bay: self._now(bay) for bay in self._bays.values()}
-            self.sorted_s = sorted(end for ends in self._seen.values() for end in ends)
-            return
-        for node in dict.fromkeys(nodes):
-            if node in self._bays:
-                self._replace(self._bays[node])
-
-    def _now(self, bay: int) -> list[float]:
-        first = self._layout.bay_first[bay]
-        return self._ends.device_s[first : first + self._layout.bay_size[bay]]
-
-    def _replace(self, bay: int) -> None:
-        old, new = self._seen[bay], self._now(bay)
-        self._seen[bay] = new
-        for before, after in zip(old, new, strict=True):
-            if before != after:
-                del self.sorted_s[bisect_left(self.sorted_s, before)]
-                insort(self.sorted_s, after)
-
-    def checked(self, now: float) -> list[float]:
-        """The ends, once those that outlived their prediction are brought up to date."""
-        ends = self.sorted_s
-        while bisect_right(ends, now) > bisect_right(ends, 0.0):
-            for node, bay in self._bays.items():
-                if any(0.0 < end <= now for end in self._seen[bay]):
-                    self._ends.refresh(node, now)
-            self.update()
-            ends = self.sorted_s
-        return ends

@@ -9,8 +9,9 @@ from cotenant.model.plan import Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
 from cotenant.model.view import View
-from cotenant.policies.ends import Ends, PlaceEnds
+from cotenant.policies.ends import Ends
 from cotenant.policies.fit import UNKNOWN_S, Speeds, startup_s
+from cotenant.policies.places import PlaceEnds
 
 __all__ = ["NodeProfile", "Promises"]
 
