@@ -25,6 +25,8 @@ class Layout:
         For each device.
     device_memory : list of int
         Bytes; 0 where unknown.
+    device_bit : list of int
+        For each device: its bit in the masks of its bay.
     bay_node, bay_type, bay_first, bay_size : list of int
         For each bay.
     bay_bit : list of int
@@ -42,6 +44,7 @@ class Layout:
         self.device_type: list[int] = []
         self.device_bay: list[int] = []
         self.device_memory: list[int] = []
+        self.device_bit: list[int] = []
         self.bay_node: list[int] = []
         self.bay_type: list[int] = []
         self.bay_first: list[int] = []
@@ -58,6 +61,7 @@ class Layout:
             bays = tuple(self._add_bay(number, self.type_id[k], c) for k, c in counts.items())
             self.node_bays.append(bays)
             self.node_devices.append(tuple(range(first, len(self.device_node))))
+        self._alone = [(device,) for device in range(len(self.device_node))]
         self._by_devices: dict[tuple[int, ...], tuple[Block, ...] | None] = {}
         self._by_block: dict[Block, tuple[int, ...]] = {}
 
@@ -69,7 +73,8 @@ class Layout:
         self.bay_size.append(size)
         self.bay_bit.append(1 << len(self.type_bays[kind]))
         self.type_bays[kind].append(bay)
-        for _ in range(size):
+        for place in range(size):
+            self.device_bit.append(1 << place)
             self.device_node.append(node)
             self.device_type.append(kind)
             self.device_bay.append(bay)
@@ -110,11 +115,13 @@ class Layout:
                 return None
             last = device
             bay = self.device_bay[device]
-            masks[bay] = masks.get(bay, 0) | 1 << (device - self.bay_first[bay])
+            masks[bay] = masks.get(bay, 0) | self.device_bit[device]
         return tuple(masks.items())
 
     def devices(self, bay: int, mask: int) -> tuple[int, ...]:
         """The devices of a block, one shared tuple for each block."""
+        if not mask & (mask - 1) and mask:
+            return self._alone[self.bay_first[bay] + mask.bit_length() - 1]
         key = (bay, mask)
         found = self._by_block.get(key)
         if found is None:

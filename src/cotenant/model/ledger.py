@@ -84,6 +84,11 @@ class Ledger:
         # answer depends on the books alone, never on the order of changes.
         self._bays_with = [[0] * (widest + 1) for _ in layout.types]
         self._counts = [0] * len(layout.types)
+        self._bay_of, self._bit_of = layout.device_bay, layout.device_bit
+        self._index_of = [
+            (kind, bit, self._bays_with[kind])
+            for kind, bit in zip(layout.bay_type, layout.bay_bit, strict=True)
+        ]
         self.free_count = [0] * len(layout.types)
         for bay in range(len(layout.bay_node)):
             self._set_whole(bay, self._whole_now(bay))
@@ -104,16 +109,16 @@ class Ledger:
             return
         self.whole[bay] = mask
         before, after = old.bit_count(), mask.bit_count()
-        kind = self.layout.bay_type[bay]
-        bit, rows = self.layout.bay_bit[bay], self._bays_with[kind]
+        kind, bit, rows = self._index_of[bay]
         if before:
-            rows[before] ^= bit
-            if not rows[before]:
+            rows[before] = row = rows[before] ^ bit
+            if not row:
                 self._counts[kind] ^= 1 << before
         if after:
-            if not rows[after]:
+            row = rows[after]
+            if not row:
                 self._counts[kind] ^= 1 << after
-            rows[after] |= bit
+            rows[after] = row | bit
         self.free_count[kind] += after - before
 
     # -- changes ---------------------------------------------------------------------
@@ -121,14 +126,32 @@ class Ledger:
     def occupy(self, job_id: int, place: Placement, cpu_milli: int = 0, host_bytes: int = 0) -> None:
         """Write down that a job holds a placement; the rules have agreed before."""
         self.held[job_id] = place
-        self._take(job_id, place)
+        devices = place.devices
+        if place.share is WHOLE and len(devices) == 1:
+            # Most jobs of most traces: one whole device.
+            device = devices[0]
+            self.residents[device] = (job_id,)
+            self.free_milli[device] = self.free_memory[device] = 0
+            bay = self._bay_of[device]
+            self._set_whole(bay, self.whole[bay] & ~self._bit_of[device])
+        else:
+            self._take(job_id, place)
         if cpu_milli or host_bytes:
             self._charge_host(place, -cpu_milli, -host_bytes)
 
     def vacate(self, job_id: int, cpu_milli: int = 0, host_bytes: int = 0) -> Placement:
         """Write down that a job holds nothing any more; returns what it held."""
         place = self.held.pop(job_id)
-        self._give(job_id, place)
+        devices = place.devices
+        if place.share is WHOLE and len(devices) == 1 and not self.reserved and not self.impaired:
+            device = devices[0]
+            self.residents[device] = ()
+            self.free_milli[device] = DEVICE_MILLI
+            self.free_memory[device] = self.layout.device_memory[device]
+            bay = self._bay_of[device]
+            self._set_whole(bay, self.whole[bay] | self._bit_of[device])
+        else:
+            self._give(job_id, place)
         if cpu_milli or host_bytes:
             self._charge_host(place, cpu_milli, host_bytes)
         return place
@@ -136,14 +159,6 @@ class Ledger:
     def _take(self, job_id: int, place: Placement) -> None:
         share, devices = place.share, place.devices
         all_residents, free_milli, free_memory = self.residents, self.free_milli, self.free_memory
-        if share is WHOLE and len(devices) == 1:
-            # Most jobs of most traces: one whole device.
-            (device,) = devices
-            all_residents[device] = (job_id,)
-            free_milli[device] = free_memory[device] = 0
-            bay = self.layout.device_bay[device]
-            self._set_whole(bay, self.whole[bay] & ~(1 << device - self.layout.bay_first[bay]))
-            return
         if share is WHOLE or share.mode == "exclusive":
             mine = (job_id,)
             for device in devices:
@@ -289,6 +304,16 @@ class Ledger:
             return -1
         row = self._bays_with[kind][gpus + (counts & -counts).bit_length() - 1]
         return self.layout.type_bays[kind][(row & -row).bit_length() - 1]
+
+    def tightest(self, kind: int, gpus: int) -> tuple[int, ...] | None:
+        """Lowest whole free devices of ``tightest_bay``, or None."""
+        counts = self._counts[kind] >> gpus
+        if not counts:
+            return None
+        row = self._bays_with[kind][gpus + (counts & -counts).bit_length() - 1]
+        bay = self.layout.type_bays[kind][(row & -row).bit_length() - 1]
+        mask = self.whole[bay]
+        return self.layout.devices(bay, mask & -mask if gpus == 1 else low_bits(mask, gpus))
 
     def lowest_bay(self, kind: int, gpus: int) -> int:
         """The lowest-numbered bay of this type with at least ``gpus`` free whole devices; -1 if none."""

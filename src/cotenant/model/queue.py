@@ -66,14 +66,17 @@ class PendingQueue:
     def head(self) -> JobRecord | None:
         """The first waiting job."""
         line, late = self._line, self._late
-        while line and line[0].status:
+        first: JobRecord | None = None
+        while line:
+            first = line[0]
+            if not first.status:
+                break
             line.popleft()
+            first = None
         while late and (late[0][2].status or late[0][0] != late[0][2].key):
             heapq.heappop(late)
-        if not late:
-            return line[0] if line else None
-        if line and line[0].key <= late[0][0]:
-            return line[0]
+        if not late or (first is not None and first.key <= late[0][0]):
+            return first
         return late[0][2]
 
     def __iter__(self) -> Iterator[JobRecord]:

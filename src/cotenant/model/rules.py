@@ -58,6 +58,8 @@ def check_start(
     """May this pending job start on these devices with this share?"""
     if record is None or record.status:
         return Refusal(Reason.NOT_PENDING)
+    if share is WHOLE and record.shape.plain and not books.limits and _offered(books, record, devices):
+        return None
     job, ledger = record.job, books.ledger
     if not devices:
         return _check_cpu_only(books, record, node)
@@ -89,6 +91,28 @@ def check_start(
     if job.cpu_milli or job.host_memory_bytes:
         return _check_host(books, record, devices)
     return None
+
+
+def _offered(books: Books, record: JobRecord, devices: tuple[int, ...]) -> bool:
+    """Are these exactly as many whole, sound and empty devices of one bay as the job asks for?
+
+    So it is for most starts of most runs, and then no other rule can object. False says nothing.
+    """
+    ledger, shape = books.ledger, record.shape
+    if len(devices) != shape.gpus:
+        return False
+    layout = ledger.layout
+    if shape.gpus == 1:
+        device = devices[0]
+        if not 0 <= device < len(layout.device_bay):
+            return False
+        bay, mask = layout.device_bay[device], layout.device_bit[device]
+    else:
+        blocks = layout.blocks(devices)
+        if blocks is None or len(blocks) != 1:
+            return False
+        bay, mask = blocks[0]
+    return ledger.whole[bay] & mask == mask and layout.bay_type[bay] in shape.types
 
 
 def _check_cpu_only(books: Books, record: JobRecord, node: int) -> Refusal | None:

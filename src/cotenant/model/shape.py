@@ -26,6 +26,8 @@ class Shape:
     number : int
         Dense index among the shapes seen.
     gpus, memory_bytes, compute_milli, cpu_milli, host_bytes : int
+    plain : bool
+        It asks for nothing but devices: no cores, no host memory.
     types : tuple of int
         Device types that will do, in the order in which to try them.
     single : bool
@@ -46,6 +48,7 @@ class Shape:
         "memory_bytes",
         "never",
         "number",
+        "plain",
         "seen",
         "single",
         "spans",
@@ -60,6 +63,7 @@ class Shape:
         self.compute_milli = job.compute_milli
         self.cpu_milli = job.cpu_milli
         self.host_bytes = job.host_memory_bytes
+        self.plain = job.gpus > 0 and not (job.cpu_milli or job.host_memory_bytes)
         self.types = _usable_types(job, layout, settings)
         widest = max((max(layout.bay_size[b] for b in layout.type_bays[k]) for k in self.types), default=0)
         self.single = job.gpus <= widest
@@ -165,6 +169,7 @@ class ShapeTable:
 
     def __init__(self, layout: Layout, settings: Settings) -> None:
         self._layout, self._settings = layout, settings
+        self._shapes: list[Shape] = []
         self._plain: dict[int, Shape] = {}
         self._full: dict[tuple[Any, ...], Shape] = {}
         self.jobs = 0
@@ -178,13 +183,6 @@ class ShapeTable:
 
     def of(self, job: Job) -> Shape:
         """The shape of a job."""
-        if not (
-            job.memory_bytes or job.cpu_milli or job.host_memory_bytes or job.device_types
-        ) and job.compute_milli in (0, 1000):
-            shape = self._plain.get(job.gpus)
-            if shape is None:
-                shape = self._plain[job.gpus] = self._make(job)
-            return shape
         key = (
             job.gpus,
             job.memory_bytes,
@@ -193,17 +191,26 @@ class ShapeTable:
             job.cpu_milli,
             job.host_memory_bytes,
         )
-        shape = self._full.get(key)
-        if shape is None:
-            shape = self._full[key] = self._make(job)
-        return shape
+        found = self._full.get(key)
+        if found is None:
+            found = self._full[key] = self._make(job)
+        return found
 
     def __iter__(self) -> Iterator[Shape]:
         """All shapes, by number."""
-        return iter(sorted((*self._plain.values(), *self._full.values()), key=lambda s: s.number))
+        return iter(self._shapes)
 
     def _make(self, job: Job) -> Shape:
-        return Shape(len(self._plain) + len(self._full), job, self._layout, self._settings)
+        """A new shape; a declared 1000 milli and none declared are one demand, where nothing else is asked."""
+        bare = not (job.memory_bytes or job.cpu_milli or job.host_memory_bytes or job.device_types)
+        bare = bare and job.compute_milli in (0, 1000)
+        if bare and job.gpus in self._plain:
+            return self._plain[job.gpus]
+        shape = Shape(len(self._shapes), job, self._layout, self._settings)
+        self._shapes.append(shape)
+        if bare:
+            self._plain[job.gpus] = shape
+        return shape
 
 
 def find_whole(ledger: Ledger, shape: Shape) -> tuple[int, ...] | None:
@@ -218,14 +225,14 @@ def find_whole(ledger: Ledger, shape: Shape) -> tuple[int, ...] | None:
         return None
     if shape.single:
         for kind in shape.types:
-            if shape.cpu_milli or shape.host_bytes:
-                for bay in ledger.bays_by_room(kind, gpus):
-                    if host_fits(ledger, shape, bay, gpus):
-                        return ledger.layout.devices(bay, low_bits(ledger.whole[bay], gpus))
+            if shape.plain:
+                found = ledger.tightest(kind, gpus)
+                if found is not None:
+                    return found
                 continue
-            bay = ledger.tightest_bay(kind, gpus)
-            if bay >= 0:
-                return ledger.layout.devices(bay, low_bits(ledger.whole[bay], gpus))
+            for bay in ledger.bays_by_room(kind, gpus):
+                if host_fits(ledger, shape, bay, gpus):
+                    return ledger.layout.devices(bay, low_bits(ledger.whole[bay], gpus))
     if shape.spans:
         for kind in shape.types:
             if ledger.free_count[kind] >= gpus:
