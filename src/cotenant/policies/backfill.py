@@ -5,8 +5,9 @@ Card: ``docs/policies/backfill.md``.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from typing import ClassVar
 
+from cotenant.model.ledger import low_bits
 from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Hold, Plan, Start, Why
 from cotenant.model.records import JobRecord
@@ -22,63 +23,49 @@ from cotenant.policies.fit import (
     place_whole,
 )
 from cotenant.policies.lines import Line, Lines
+from cotenant.policies.reservation import Kept, keep
 
 __all__ = ["Backfill"]
 
-_INF = float("inf")
 _HEAD = Why("head-of-queue")
 _BESIDE = Why("backfill-outside-reservation")
 _EXTRA = Why("backfill-on-spare-devices")
 _IN_TIME = Why("backfill-ends-in-time")
 
-_Place = tuple[tuple[int, ...], int, Why]
+_Place = tuple[int, tuple[int, ...], int, Why]
+"""A bay whose lowest free devices will do, or else (-1) devices and node; and by what right."""
 
-
-class _Kept:
-    """What is kept for the head, and from when.
-
-    ``bays`` are kept (with ``node``, if the head has host needs); or, for a gang that spans
-    nodes, ``extra`` devices of all of type ``kind`` may be held beyond ``start_s`` and no
-    more. ``until_s`` is when the first prediction that this rests on is outlived.
-    """
-
-    __slots__ = ("all_bays", "bays", "extra", "host", "kind", "node", "start_s", "until_s")
-
-    def __init__(self, start_s: float, host: bool) -> None:
-        self.start_s = start_s
-        self.host = host
-        self.bays: tuple[int, ...] = ()
-        self.all_bays: tuple[int, ...] = ()
-        self.node = -1
-        self.kind = -1
-        self.extra = 0
-        self.until_s = _INF
+_CEILING = -2
+"""In place of a device type: late because of the tenant's ceiling."""
 
 
 class _Look(Index):
     """What is settled until something changes.
 
     ``full`` are lines whose jobs fit nowhere: so it stays until something is gained (starts
-    only take). ``late`` are lines of which nobody may start beside the head: so it stays, too,
-    while the head and what is kept for it stay, and nobody joins.
+    only take). ``late`` are lines of which nobody may start beside the head, and the device
+    type where they would: so it stays, too, while the head and what is kept for it stay, and
+    nobody short enough joins.
     """
 
     def __init__(self, view: View) -> None:
         self.lines = view.index(Lines)
         self.ends = view.index(Ends)
         self.full: set[Line] = set()
-        self.late: set[Line] = set()
+        self.late: dict[Line, int] = {}
         self.head = -1
         self.version = self.moves = self.gains = -1
-        self.kept: _Kept | None = None
+        self.kept: Kept | None = None
+        self._last: Kept | None = None
         self._mark = 0
 
-    def reserve(self, view: View, head: JobRecord) -> _Kept:
+    def reserve(self, view: View, head: JobRecord) -> Kept:
         """What is kept for the head now."""
-        if self.kept is None:
-            self.kept = _keep(view, self.ends, head)
+        kept = self.kept
+        if kept is None:
+            kept = self.kept = self._last = keep(view, self.ends, head, self._last)
             self._mark = self.ends.mark()
-        return self.kept
+        return kept
 
     def gained(self) -> None:
         """Room may have appeared anywhere: nothing is settled."""
@@ -91,20 +78,34 @@ class _Look(Index):
         self.head = head
         self.kept = None
 
-    def check_kept(self, view: View) -> None:
+    def check_kept(self) -> None:
         """Somebody started: forget what is kept if that was there."""
         kept = self.kept
         if kept is None:
             return
         nodes, self._mark = self.ends.changes(self._mark)
-        bay_node = view.layout.bay_node
-        if (
-            nodes is None
-            or kept.kind >= 0
-            or kept.node in nodes
-            or any(bay_node[b] in nodes for b in kept.bays)
-        ):
+        if nodes is None or kept.kind >= 0 or not kept.elsewhere(nodes):
             self.forget(self.head)
+
+    def newcomers_wait(self, now: float) -> bool:
+        """Whether it is plain that nobody who joined may start."""
+        news, kept = self.lines.news, self.kept
+        for line in news:
+            if line in self.full:
+                continue
+            kind = self.late.get(line, _CEILING)
+            if kind == _CEILING or kept is None or line.least(kind) <= kept.ahead_s(now):
+                return False
+        news.clear()
+        return True
+
+    def take_news(self) -> None:
+        """Look at the lines that somebody joined."""
+        news = self.lines.news
+        if news:
+            for line in news:
+                self.late.pop(line, None)
+            news.clear()
 
     def settle(self) -> None:
         """The search is over, and rests on the present."""
@@ -131,6 +132,9 @@ class Backfill(Params):
     D. G. Feitelson, IEEE TPDS 12(6), 2001, section 2.
     """
 
+    idle_without_queue: ClassVar[bool] = True
+    uses_service: ClassVar[bool] = False
+
     def decide(self, view: View) -> Plan:
         """Start the head if it fits, otherwise the first that does not delay it."""
         look = view.index(_Look)
@@ -142,7 +146,7 @@ class Backfill(Params):
             look.ends.build()
         if view.books.limits:
             return self._allowed(view, look)
-        head = view.head()
+        head = view.queue.head()
         return EMPTY if head is None else self._next(view, look, head)
 
     def _allowed(self, view: View, look: _Look) -> Plan:
@@ -155,7 +159,7 @@ class Backfill(Params):
         return Plan((*holds, *plan.decisions), again=plan.again) if holds else plan
 
     def _next(self, view: View, look: _Look, head: JobRecord) -> Plan:
-        ends, lines = look.ends, look.lines
+        ends = look.ends
         if look.gains != ends.gains:
             look.gained()
         elif look.moves != ends.moves:
@@ -168,12 +172,10 @@ class Backfill(Params):
         elif look.kept is not None and view.now >= look.kept.until_s:
             look.forget(head.id)
         elif look.version != ends.version:
-            look.check_kept(view)
-        elif not lines.news:
+            look.check_kept()
+        elif not look.lines.news or (head.hold is not None and look.newcomers_wait(view.now)):
             return EMPTY
-        if lines.news:
-            look.late.difference_update(lines.news)
-            lines.news.clear()
+        look.take_news()
         start = _search(view, look, head)
         kept = look.reserve(view, head) if start is None and head.hold is None else None
         look.settle()
@@ -190,36 +192,70 @@ class Backfill(Params):
 def _search(view: View, look: _Look, head: JobRecord) -> Start | None:
     """The first job in order that may start without delaying the head."""
     full, late = look.full, look.late
+    ledger, layout = view.ledger, view.layout
+    widest = max([ledger.largest_block(kind) for kind in range(len(layout.types))], default=0)
     best: JobRecord | None = None
     best_order = 0
-    where: _Place = ((), -1, _BESIDE)
+    where: _Place = (-1, (), -1, _BESIDE)
     for line in look.lines.active:
         if line in full or line in late:
+            continue
+        if line.plain and line.gpus > widest:
+            full.add(line)
             continue
         first = line.first()
         record: JobRecord | None = first
         if best is not None and order(first) > best_order:
             continue
         if line.tenant and over_ceiling(view.books, first, first.job.gpus):
-            late.add(line)
+            late[line] = _CEILING
             continue
-        kept = look.reserve(view, head)
-        place = _place(view, line.shape, kept)
+        place = _plain_place(view, look, line, head) if line.plain else _place(view, look, line.shape, head)
         if place is None:
             full.add(line)
             continue
-        if place[2] is _IN_TIME or (line.tenant and _takes_ceiling(view, line, head)):
-            place = (place[0], place[1], _IN_TIME)
-            kind = view.layout.device_type[place[0][0]] if place[0] else -1
-            ahead_s = kept.start_s - view.now if kept.start_s < UNKNOWN_S else -1.0
-            record = line.first_within(kind, ahead_s)
-        if record is None:
+        bay, devices, node, right = place
+        if right is _IN_TIME or (line.tenant and _takes_ceiling(view, line, head)):
+            place = bay, devices, node, _IN_TIME
+            kind = layout.bay_type[bay] if bay >= 0 else layout.device_type[devices[0]] if devices else -1
+            record = line.first_within(kind, look.reserve(view, head).ahead_s(view.now))
             # Elsewhere a start may move the place these would get, and with it their right to it.
-            if not (line.tenant or line.shape.spans or kept.host):
-                late.add(line)
-        elif best is None or order(record) < best_order:
+            if record is None and not (line.tenant or line.shape.spans or look.reserve(view, head).host):
+                late[line] = kind
+        if record is not None and (best is None or order(record) < best_order):
             best, where, best_order = record, place, order(record)
-    return None if best is None else Start(best.id, where[0], why=where[2], node=where[1])
+    if best is None:
+        return None
+    bay, devices, node, right = where
+    if bay >= 0:
+        devices = layout.devices(bay, low_bits(ledger.whole[bay], best.shape.gpus))
+    return Start(best.id, devices, why=right, node=node)
+
+
+def _plain_place(view: View, look: _Look, line: Line, head: JobRecord) -> _Place | None:
+    """``_place`` for lines that ask for devices of one node and nothing else: bays are all there is to see."""
+    ledger, gpus = view.ledger, line.gpus
+    inside = -1
+    kept = look.kept
+    for kind in line.shape.types:
+        bay = ledger.tightest_bay(kind, gpus)
+        if bay < 0:
+            continue
+        if kept is None:
+            kept = look.reserve(view, head)
+        if kind != kept.kind:
+            if bay not in kept.bays:
+                return bay, (), -1, _BESIDE
+            # Unless all free devices are there, another bay may do.
+            if ledger.free_count[kind] > ledger.whole[bay].bit_count():
+                for other in ledger.bays_by_room(kind, gpus):
+                    if other not in kept.bays:
+                        return other, (), -1, _BESIDE
+        if inside < 0:
+            inside = bay
+    if inside < 0 or kept is None:
+        return None
+    return inside, (), -1, _EXTRA if gpus <= kept.extra else _IN_TIME
 
 
 def _takes_ceiling(view: View, line: Line, head: JobRecord) -> bool:
@@ -230,83 +266,24 @@ def _takes_ceiling(view: View, line: Line, head: JobRecord) -> bool:
     return books.used.get(line.tenant, 0) + line.gpus + head.job.gpus > books.limits[line.tenant]
 
 
-def _place(view: View, shape: Shape, kept: _Kept) -> _Place | None:
+def _place(view: View, look: _Look, shape: Shape, head: JobRecord) -> _Place | None:
     """Where a job of this shape could run now, and by what right; outside what is kept if possible."""
-    ledger = view.ledger
+    ledger, kept = view.ledger, look.reserve(view, head)
     # Where the head has host needs, others with host needs compete with it for more than devices.
     rivals = kept.host and bool(shape.gpus == 0 or shape.cpu_milli or shape.host_bytes)
     beside = _IN_TIME if rivals and kept.kind >= 0 else _BESIDE
     if shape.gpus == 0:
         node = find_cpu_node_outside(ledger, shape, kept.node if rivals else -1)
         if node >= 0:
-            return (), node, beside
+            return -1, (), node, beside
         node = find_cpu_node(ledger, shape) if rivals and kept.node >= 0 else -1
-        return ((), node, _IN_TIME) if node >= 0 else None
+        return (-1, (), node, _IN_TIME) if node >= 0 else None
     devices = find_outside(ledger, shape, kept.all_bays if rivals else kept.bays, kept.kind)
     if devices is not None:
-        return devices, -1, beside
+        return -1, devices, -1, beside
     devices = find_whole(ledger, shape)
     if devices is None:
         return None
     bay = view.layout.device_bay
     inside = shape.gpus if kept.kind >= 0 else sum(bay[d] in kept.bays for d in devices)
-    return devices, -1, _EXTRA if inside <= kept.extra and not rivals else _IN_TIME
-
-
-def _keep(view: View, ends: Ends, head: JobRecord) -> _Kept:
-    """The earliest place for the head, as predicted."""
-    shape = head.shape
-    host = bool(shape.gpus == 0 or shape.cpu_milli or shape.host_bytes)
-    if shape.spans:
-        return _keep_devices(view, ends, shape, host)
-    kept, found = _Kept(_INF, host), None
-    for kind in shape.types if shape.gpus else (-1,):
-        places = ends.places(shape, kind)
-        first = places.find(view.now)
-        if first.start_s < kept.start_s:
-            kept.start_s, found = first.start_s, (places, first)
-    if found is None:
-        return kept
-    places, first = found
-    bay, node = places.at(first.place)
-    kept.extra, kept.until_s = first.spare, first.until_s
-    kept.bays = (bay,) if bay >= 0 else ()
-    if host:
-        kept.node, kept.all_bays = node, view.layout.node_bays[node]
-    return kept
-
-
-def _keep_devices(view: View, ends: Ends, shape: Shape, host: bool) -> _Kept:
-    """For a gang that may span nodes: when enough devices of one type are free, wherever."""
-    kept, now, gpus = _Kept(_INF, host), view.now, shape.gpus
-    for kind in shape.types:
-        free_s = ends.kind(kind).checked(now)
-        if len(free_s) < gpus:
-            continue
-        start_s = free_s[gpus - 1]
-        ahead = bisect_right(free_s, now)
-        next_s = free_s[ahead] if ahead < len(free_s) else _INF
-        if start_s <= now:
-            # Enough devices, but not the host needs beside them: hope for the next end.
-            start_s = next_s
-        if start_s < kept.start_s:
-            kept.start_s, kept.kind, kept.until_s = start_s, kind, next_s
-            kept.extra = bisect_right(free_s, start_s) - gpus
-    if kept.kind >= 0 and kept.start_s >= UNKNOWN_S:
-        # Nobody knows when: let just enough nodes run empty, always the same ones.
-        kept.bays = kept.all_bays = _lowest_bays(view, ends, kept.kind, gpus)
-        kept.kind, kept.extra = -1, 0
-    return kept
-
-
-def _lowest_bays(view: View, ends: Ends, kind: int, gpus: int) -> tuple[int, ...]:
-    layout, bays = view.layout, []
-    for bay in layout.type_bays[kind]:
-        first = layout.bay_first[bay]
-        here = sum(end < _INF for end in ends.device_s[first : first + layout.bay_size[bay]])
-        if here:
-            bays.append(bay)
-            gpus -= here
-        if gpus <= 0:
-            break
-    return tuple(bays)
+    return -1, devices, -1, _EXTRA if inside <= kept.extra and not rivals else _IN_TIME
