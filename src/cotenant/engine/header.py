@@ -1,4 +1,4 @@
-"""The first line of a log: all that is needed to understand a run, and to repeat it."""
+"""The first line of a log, all that is needed to understand a run and to repeat it, and the last."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from cotenant import __version__
+from cotenant.engine.state import State
 from cotenant.model.cluster import Cluster
-from cotenant.model.events import SCHEMA, Opened
+from cotenant.model.events import SCHEMA, Closed, Opened
 from cotenant.model.ports import Forecast, RuntimeForecast
 from cotenant.model.settings import Settings
 
-__all__ = ["opening"]
+__all__ = ["closing", "opening"]
 
 
 def opening(
@@ -40,4 +41,17 @@ def opening(
         workload=header.get("workload", {}),
         forecast=knows,
         truth=header.get("truth", {"kind": "unknown"}),
+    )
+
+
+def closing(state: State, events: int, *, interrupted: bool) -> Closed:
+    """Build the event; ``events`` counts it, too."""
+    return Closed(
+        state.now,
+        events=events,
+        submitted=state.counts["submitted"],
+        finished=sum(n for name, n in state.counts.items() if name != "submitted"),
+        waiting=len(state.queue),
+        running=len(state.running),
+        interrupted=interrupted,
     )

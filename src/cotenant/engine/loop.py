@@ -13,14 +13,16 @@ from typing import Any, Protocol
 import msgspec
 
 from cotenant.engine import mistakes
-from cotenant.engine.header import opening
+from cotenant.engine.header import closing, opening
 from cotenant.engine.log import LogWriter
 from cotenant.engine.retries import tried_again
 from cotenant.engine.state import State
+from cotenant.engine.watch import watched
 from cotenant.errors import PolicyError
 from cotenant.model import events as ev
 from cotenant.model import rules
 from cotenant.model.cluster import Cluster
+from cotenant.model.events import Ended, Started
 from cotenant.model.placement import WHOLE, Placement
 from cotenant.model.plan import (
     EMPTY,
@@ -37,6 +39,7 @@ from cotenant.model.plan import (
 )
 from cotenant.model.ports import Executor, Forecast, Policy, RuntimeForecast
 from cotenant.model.records import JobRecord
+from cotenant.model.rules import check_start
 from cotenant.model.settings import Settings
 from cotenant.model.view import View
 
@@ -100,6 +103,8 @@ class Loop:
         self.state = State(cluster, self.settings, runtime if predicts else None)
         self.state.counts_service = getattr(policy, "uses_service", True)
         self._appliers = self.state.appliers
+        if on_event is not None:
+            self._appliers = watched(self.state, on_event)
         if (half_life_s := getattr(policy, "usage_half_life_s", None)) is not None:
             self.state.track_usage(half_life_s)
         self.policy = policy
@@ -108,11 +113,10 @@ class Loop:
         self.log = log or LogWriter()
         self._observers = tuple(observers)
         self._drop_indexes = drop_indexes
-        self._on_event = on_event
         self._buffer: list[ev.Event] = []
         self._wake = _INF
         self._stopped = False
-        self._starts_now = 0
+        self._starts_now, self._most_starts = 0, self.settings.starts_per_event
         self._fruitless, self._last_version = 0, -1
         self._idle = getattr(policy, "idle_without_queue", False)
         self._handlers: dict[type, Callable[[Any, float], Refusal | None]] = {
@@ -138,13 +142,16 @@ class Loop:
     def run(self) -> State:
         """Run until nothing is to come, or until ``stop``; closes the log."""
         wait, buffer = self.executor.wait, self._buffer
-        take, decide, state = self._take, self._decide, self.state
+        take, decide, state, queue = self._take, self._decide, self.state, self.state.queue
+        skips = self._idle and not self.settings.round_s
         while not self._stopped:
             events = wait(self._wake)
             if events:
-                for event in events:
-                    take(event)
-                decide(state.now)
+                take(events)
+                if skips and not queue.count:
+                    self._wake = _INF
+                else:
+                    decide(state.now)
             elif self._wake == _INF or self._in_vain():
                 break
             else:
@@ -173,20 +180,8 @@ class Loop:
         self._stopped = True
 
     def _close(self) -> None:
-        state, counts = self.state, self.state.counts
-        ended = sum(n for name, n in counts.items() if name != "submitted")
         self._flush()
-        self._happen(
-            ev.Closed(
-                state.now,
-                events=self.log.events + 1,
-                submitted=counts["submitted"],
-                finished=ended,
-                waiting=len(state.queue),
-                running=len(state.running),
-                interrupted=self._stopped,
-            )
-        )
+        self._happen(closing(self.state, self.log.events + 1, interrupted=self._stopped))
         self._flush()
         self.log.close()
 
@@ -210,28 +205,26 @@ class Loop:
         state.now = event.t
         state.version += 1
         self._appliers[type(event)](event)
-        if self._on_event is not None:
-            self._on_event(state, event)
 
-    def _take(self, event: ev.Event) -> None:
-        kind = type(event)
-        if kind is ev.Ended and event.outcome != "done":  # type: ignore[union-attr]
-            event = self._settle(event)  # type: ignore[arg-type]
-        # As _happen, without the call: this is the hottest line of the engine.
-        self._buffer.append(event)
-        state = self.state
-        state.now = event.t
-        state.version += 1
-        self._appliers[kind](event)
-        if self._on_event is not None:
-            self._on_event(state, event)
-        if kind is ev.Submitted:
-            record = state.records[event.job.id]  # type: ignore[union-attr]
-            if record.shape.never:
-                reason, facts = record.shape.never
-                self._turn_away(event.t, record.id, reason.value, facts)
-        elif kind is ev.CancelRequested:
-            self._cancel(event)  # type: ignore[arg-type]
+    def _take(self, events: list[ev.Event]) -> None:
+        """Log and fold what the executor tells, and do at once what must follow from it."""
+        state, buffer, appliers = self.state, self._buffer, self._appliers
+        for event in events:
+            kind = type(event)
+            if kind is Ended and event.outcome != "done":  # type: ignore[union-attr]
+                event = self._settle(event)  # type: ignore[arg-type]  # noqa: PLW2901
+            # As _happen, without the call: these are the hottest lines of the engine.
+            buffer.append(event)
+            state.now = event.t
+            state.version += 1
+            follows = appliers[kind](event)
+            if follows is None:
+                continue
+            if kind is ev.Submitted:
+                reason, facts = follows
+                self._turn_away(event.t, event.job.id, reason.value, facts)  # type: ignore[union-attr]
+            else:
+                self._cancel(event)  # type: ignore[arg-type]
 
     def _turn_away(self, now: float, job_id: int, reason: str, facts: dict[str, Any]) -> None:
         """A waiting job ends without running."""
@@ -255,12 +248,11 @@ class Loop:
             self._drain()
 
     def _drain(self) -> None:
-        for event in self.executor.drain():
-            self._take(event)
+        self._take(self.executor.drain())
 
     def _decide(self, now: float) -> None:
-        view, settings, queue = self.view, self.settings, self.state.queue
-        if settings.round_s and not self._round_is_due(now):
+        view, queue, most = self.view, self.state.queue, self._most_starts
+        if self.settings.round_s and not self._round_is_due(now):
             return
         self._wake = _INF
         if self._idle and not queue.count:
@@ -279,7 +271,7 @@ class Loop:
             accepted = self._apply(plan, now)
             if not (plan.again and accepted) or (self._idle and not queue.count):
                 return
-            if settings.starts_per_event and self._starts_now >= settings.starts_per_event:
+            if 0 < most <= self._starts_now:
                 # The bound is on one instant; go on at the next event, or a second later.
                 self._wake = min(self._wake, now + 1.0)
                 return
@@ -298,10 +290,13 @@ class Loop:
         """Carry out a plan; returns how many decisions changed something."""
         accepted = 0
         for decision in plan.decisions:
-            handler = self._handlers.get(type(decision))
-            if handler is None or type(getattr(decision, "devices", ())) is not tuple:
-                raise mistakes.wrong_decision(self.policy, decision, self._handlers)
-            refusal = handler(decision, now)
+            if type(decision) is Start and type(decision.devices) is tuple:
+                refusal = self._start(decision, now)
+            else:
+                handler = self._handlers.get(type(decision))
+                if handler is None or type(getattr(decision, "devices", ())) is not tuple:
+                    raise mistakes.wrong_decision(self.policy, decision, self._handlers)
+                refusal = handler(decision, now)
             if refusal is None:
                 accepted += 1
             elif refusal is not _UNCHANGED:
@@ -316,18 +311,22 @@ class Loop:
 
     def _start(self, decision: Start, now: float) -> Refusal | None:
         state = self.state
-        if 0 < self.settings.starts_per_event <= self._starts_now:
+        if 0 < self._most_starts <= self._starts_now:
             return _UNCHANGED
-        record = state.records.get(decision.id)
-        devices, share = decision.devices, decision.share
-        refusal = rules.check_start(state.books, record, devices, share, decision.node)
+        job_id, devices, share, node = decision.id, decision.devices, decision.share, decision.node
+        record = state.records.get(job_id)
+        refusal = check_start(state.books, record, devices, share, node)
         if refusal is not None or record is None:
             return refusal
         self._starts_now += 1
         resumed = record.suspended
         attempt = record.attempt if resumed else record.attempt + 1
         told = None if share is WHOLE else share
-        self._happen(ev.Started(now, record.id, attempt, devices, told, resumed, decision.why, decision.node))
+        event = Started(now, job_id, attempt, devices, told, resumed, decision.why, node)
+        # As _happen, without the call: most decisions are starts.
+        self._buffer.append(event)
+        state.version += 1
+        self._appliers[Started](event)
         if self.executor.start(record.job, record.place, attempt, resumed):  # type: ignore[arg-type]
             self._drain()
         return None

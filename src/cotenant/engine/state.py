@@ -11,6 +11,7 @@ from cotenant.model.cluster import Cluster
 from cotenant.model.layout import Layout
 from cotenant.model.ledger import Ledger
 from cotenant.model.placement import WHOLE, Placement
+from cotenant.model.plan import Reason
 from cotenant.model.ports import RuntimeForecast
 from cotenant.model.queue import PendingQueue
 from cotenant.model.records import JobRecord, Status
@@ -79,8 +80,8 @@ class State(Source):
         self._down_devices: set[int] = set()
         self.appliers = self._appliers()
 
-    def _appliers(self) -> dict[type, Callable[[Any], None]]:
-        """What each kind of event changes."""
+    def _appliers(self) -> dict[type, Callable[[Any], Any]]:
+        """What each kind of event changes; they return something where the loop must act upon it."""
         return {
             ev.Opened: self._nothing,
             ev.Submitted: self._submitted,
@@ -102,7 +103,7 @@ class State(Source):
             ev.DeviceUp: self._device_up,
             ev.Drained: self._drained,
             ev.Undrained: self._undrained,
-            ev.CancelRequested: self._nothing,
+            ev.CancelRequested: self._cancel_requested,
             ev.PriorityChanged: self._priority,
             ev.TenantLimitChanged: self._tenant_limit,
             ev.MemoSaved: self._memo_saved,
@@ -136,19 +137,27 @@ class State(Source):
     def _nothing(self, event: ev.Event) -> None:
         """This event changes no state."""
 
+    def _cancel_requested(self, event: ev.CancelRequested) -> bool:
+        return True
+
     # -- jobs ------------------------------------------------------------------------
 
-    def _submitted(self, event: ev.Submitted) -> None:
-        job = event.job
-        if job.id in self.records:
-            raise IllegalEventError(f"job {job.id} is submitted at {event.t} but lives already")
+    def _submitted(self, event: ev.Submitted) -> tuple[Reason, dict[str, Any]] | None:
+        """Returns why the job can never run, if so."""
+        job, t = event.job, event.t
+        job_id, priority = job.id, job.priority
+        if job_id in self.records:
+            raise IllegalEventError(f"job {job_id} is submitted at {t} but lives already")
         predicted = self._runtime.predict_s(job).mean if self._runtime else job.estimate_s
-        record = JobRecord.of(job, self.shapes.count(job), event.t, predicted)
-        self.records[job.id] = record
+        shape = self.shapes.count(job)
+        # As JobRecord.of, without the call.
+        record = JobRecord(job, shape, t, predicted, job_id, priority, (-priority, job_id), t)
+        self.records[job_id] = record
         self.counts["submitted"] += 1
         self.queue.push(record)
         for hook in self._enqueued:
             hook(record)
+        return shape.never
 
     def _rejected(self, event: ev.Rejected) -> None:
         record = self._expect(event.id, event, Status.PENDING)
@@ -163,15 +172,14 @@ class State(Source):
         record = self.records.get(job_id)
         if record is None or record.status:
             record = self._expect(job_id, event, _PENDING)
-        place = Placement(devices, event.share or WHOLE, event.node)
+        record.place = place = Placement(devices, event.share or WHOLE, event.node)
         record.status = _RUNNING
-        self.queue.left(record)
+        self.queue.count -= 1  # as its method left, without the call
         if event.resumed:
             record.suspended = False
         else:
             record.work_s = 0.0
         record.attempt = event.attempt
-        record.place = place
         record.started_s = record.rated_s = event.t
         record.rate = 1.0
         record.hold = None
@@ -345,19 +353,17 @@ class State(Source):
             hook(record)
 
     def _leave_devices(self, record: JobRecord, now: float) -> None:
-        job, place = record.job, record.place
-        assert place is not None  # noqa: S101 - RUNNING implies a place
-        old = self.ledger.leaving.get(record.id) if self.ledger.leaving else None
-        if old is not None:
-            self.ledger.end_move(record.id)
+        job, job_id, ledger = record.job, record.id, self.ledger
+        if ledger.leaving and (old := ledger.leaving.get(job_id)) is not None:
+            ledger.end_move(job_id)
             for vacated in self._vacated:
                 vacated(record, old)
-        del self.running[record.id]
+        del self.running[job_id]
         record.ran_s += now - record.started_s
         record.place = None
         record.rate = 0.0
         record.rated_s = now
-        self.ledger.vacate(record.id, job.cpu_milli, job.host_memory_bytes)
+        place = ledger.vacate(job_id, job.cpu_milli, job.host_memory_bytes)
         self.books.used[job.tenant] -= len(place.devices)
         for vacated in self._vacated:
             vacated(record, place)

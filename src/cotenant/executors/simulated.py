@@ -17,6 +17,7 @@ from cotenant.executors.physics import Attempt, Physics
 from cotenant.executors.script import Arrivals, Incidents
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
+from cotenant.model.events import Ended, Submitted
 from cotenant.model.jobs import Job
 from cotenant.model.layout import Layout
 from cotenant.model.placement import WHOLE, Placement
@@ -126,7 +127,7 @@ class SimulatedExecutor:
                 self._patient.add(job.id)
                 self._push(job.leave_s, job.id, _GAVE_UP, 0)
             # A job submitted before the clock's present (a trace may start before zero) arrives now.
-            self._out.append(ev.Submitted(t, job))
+            self._out.append(Submitted(t, job))
         self._outside_s = max(t, min(arrivals.next_s, incidents.next_s))
         return played
 
@@ -293,7 +294,7 @@ class SimulatedExecutor:
                 self._failed[job_id], self._behaviours[job_id] = failed + 1, behaviour
                 self._out.append(ev.Ended(now, job_id, run.attempt, "failed", run.total_s, run.total_s))
                 return
-        self._out.append(ev.Ended(now, job_id, run.attempt, behaviour.outcome, run.total_s))  # type: ignore[arg-type]
+        self._out.append(Ended(now, job_id, run.attempt, behaviour.outcome, run.total_s))  # type: ignore[arg-type]
 
     def _saved(self, run: Attempt) -> None:
         self._leave(run)
