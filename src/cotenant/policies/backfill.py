@@ -58,6 +58,12 @@ class _Look(Index):
         self.kept: Kept | None = None
         self._last: Kept | None = None
         self._mark = 0
+        self._types = len(view.layout.types)
+
+    def widest(self, view: View) -> int:
+        """Most free devices of one type on one node."""
+        block = view.ledger.largest_block
+        return block(0) if self._types == 1 else max(map(block, range(self._types)), default=0)
 
     def reserve(self, view: View, head: JobRecord) -> Kept:
         """What is kept for the head now."""
@@ -165,9 +171,11 @@ class Backfill(Params):
         elif look.moves != ends.moves:
             look.forget(head.id if look.head == head.id else -1)
         if look.head != head.id:
-            start = place_whole(view, head, _HEAD)
-            if start is not None:
-                return Plan((start,), again=True)
+            # Where no node is wide enough there is no need to search.
+            if head.shape.spans or head.shape.gpus <= look.widest(view):
+                start = place_whole(view, head, _HEAD)
+                if start is not None:
+                    return Plan((start,), again=True)
             look.forget(head.id)
         elif look.kept is not None and view.now >= look.kept.until_s:
             look.forget(head.id)
@@ -193,7 +201,7 @@ def _search(view: View, look: _Look, head: JobRecord) -> Start | None:
     """The first job in order that may start without delaying the head."""
     full, late = look.full, look.late
     ledger, layout = view.ledger, view.layout
-    widest = max([ledger.largest_block(kind) for kind in range(len(layout.types))], default=0)
+    widest = look.widest(view)
     best: JobRecord | None = None
     best_order = 0
     where: _Place = (-1, (), -1, _BESIDE)

@@ -68,8 +68,12 @@ class Ends(Index):
             self._cpu_only.setdefault(place.node, {})[record.id] = record
         ends, share = self.device_s, place.share
         alone = share is WHOLE or share.mode == "exclusive"
-        for device in place.devices:
-            ends[device] = end if alone else self._device(device)
+        if alone:
+            for device in place.devices:
+                ends[device] = end
+        else:
+            for device in place.devices:
+                ends[device] = self._device(device)
         self._touch(place)
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
@@ -103,27 +107,28 @@ class Ends(Index):
             self._log.append(self._node_of[device])
         self.moves += 1
         self.gains += 1
-        self._changed()
+        self.version += 1
+        while len(self._log) > self._log_limit:
+            self._shorten()
 
     def _touch(self, place: Placement) -> None:
-        node_of, devices = self._node_of, place.devices
+        node_of, devices, log = self._node_of, place.devices, self._log
         if not devices:
-            self._log.append(place.node)
+            log.append(place.node)
         elif len(devices) == 1 or node_of[devices[0]] == node_of[devices[-1]]:
             # Devices ascend, and so do their nodes.
-            self._log.append(node_of[devices[0]])
+            log.append(node_of[devices[0]])
         else:
-            self._log.extend(dict.fromkeys(node_of[device] for device in devices))
-        self._changed()
-
-    def _changed(self) -> None:
+            log.extend(dict.fromkeys(node_of[device] for device in devices))
         self.version += 1
-        log = self._log
         if len(log) > self._log_limit:
-            # The newer half stays: whoever asks often must not start over.
-            old = len(log) // 2
-            self._log_start += old
-            del log[:old]
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Forget the older half of the changes: whoever asks often must not start over."""
+        old = len(self._log) // 2
+        self._log_start += old
+        del self._log[:old]
 
     def mark(self) -> int:
         """A mark to ask ``changes`` from later."""

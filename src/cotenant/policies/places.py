@@ -67,24 +67,31 @@ class PlaceEnds:
         self._mark = -1
         self._found: Found | None = None
         self._hidden: set[int] = set()
+        self._values: list[float] = []
         self.tree = MinTree(())
 
     def update(self) -> None:
         """Bring the places that changed up to date."""
         nodes, self._mark = self._ends.changes(self._mark)
         if nodes is None:
-            self.tree = MinTree([self._room_s(i) for i in range(len(self._nodes))])
-            for place in self._hidden:
-                self.tree.set(place, _INF)
+            self._values = [_INF if i in self._hidden else self._room_s(i) for i in range(len(self._nodes))]
+            self.tree = MinTree(self._values)
             self._found = None
             return
-        where, tree, room_s, found = self._where, self.tree, self._room_s, self._found
+        where, tree, values, hidden = self._where, self.tree, self._values, self._hidden
+        spans, last, device_s, found = self._spans, self._shape.gpus - 1, self._ends.device_s, self._found
         for node in set(nodes) if len(nodes) > 1 else nodes:
             place = where.get(node, -1)
-            if place < 0 or place in self._hidden:
+            if place < 0 or place in hidden:
                 continue
-            value = room_s(place)
-            if value != tree[place]:
+            if self._host:
+                value = self._with_host(place)
+            else:
+                # ``_devices_only``, without the call.
+                first, end = spans[place]
+                value = sorted(device_s[first:end])[last] if last < end - first else _INF
+            if value != values[place]:
+                values[place] = value
                 tree.set(place, value)
             if found is None:
                 continue
@@ -136,16 +143,19 @@ class PlaceEnds:
         place = self._where.get(node, -1)
         if place >= 0:
             self._hidden.add(place)
-            self.tree.set(place, _INF)
-            self._found = None
+            self._put(place, _INF)
 
     def show(self, node: int) -> None:
         """Undo ``hide``."""
         place = self._where.get(node, -1)
         if place >= 0:
             self._hidden.discard(place)
-            self.tree.set(place, self._room_s(place))
-            self._found = None
+            self._put(place, self._room_s(place))
+
+    def _put(self, place: int, value: float) -> None:
+        self._values[place] = value
+        self.tree.set(place, value)
+        self._found = None
 
     def free_s(self, place: int) -> list[float]:
         """When the devices of a bay become free, ascending."""
