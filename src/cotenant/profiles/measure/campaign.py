@@ -1,0 +1,278 @@
+"""A campaign: measures the sets of a file on a device until they are known or the budget ends.
+
+The folder holds ``journal.jsonl`` (every measurement, the only thing that is needed to go on),
+the tables and ``manifest.json``. The same command in the same folder goes on where the last one ended, whether that
+was finished, interrupted or killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.errors import ConfigError
+from cotenant.profiles.measure.fleet import Fleet
+from cotenant.profiles.measure.jobsfile import MeasureFile
+from cotenant.profiles.measure.machine import describe_machine, describe_versions
+from cotenant.profiles.measure.records import SCHEMA, Journal, JournalStart, Repeat
+from cotenant.profiles.measure.schedule import Next, Schedule
+from cotenant.profiles.measure.tables import INTERVALS, PAIRS, SOLOS, Tables, make_tables, write_tables
+from cotenant.profiles.measure.target import Target
+
+__all__ = ["JOURNAL", "KIND", "MANIFEST", "Campaign", "Outcome", "Progress", "rewrite_tables"]
+
+JOURNAL, MANIFEST, KIND = "journal.jsonl", "manifest.json", "cotenant-measurement"
+_TABLES_EVERY_S = 20.0
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What is told while it goes on.
+
+    Parameters
+    ----------
+    done : int
+        Measurements so far, of all sessions.
+    used_s, budget_s : float
+    reason : str
+        What is measured next.
+    last : Repeat or None
+    """
+
+    done: int
+    used_s: float
+    budget_s: float
+    reason: str
+    last: Repeat | None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session ended.
+
+    Parameters
+    ----------
+    tables : Tables
+    complete : bool
+        Every set is known to the width asked for, or was tried as often as allowed.
+    interrupted : bool
+    used_s : float
+        By all sessions.
+    repeats : int
+    """
+
+    tables: Tables
+    complete: bool
+    interrupted: bool
+    used_s: float
+    repeats: int
+
+
+class Campaign:
+    """Measures a file's jobs on a target into a folder.
+
+    Parameters
+    ----------
+    file : MeasureFile
+    target : Target
+    folder : Path
+        New, empty, or of an earlier session of the same campaign.
+    command : sequence of str
+        For the manifest.
+    tell : callable, optional
+        Told before each measurement.
+    """
+
+    def __init__(
+        self,
+        file: MeasureFile,
+        target: Target,
+        folder: Path,
+        *,
+        command: Sequence[str] = (),
+        tell: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.file, self.target, self.folder = file, target, folder
+        self._command, self._tell = list(command), tell
+        settings = file.settings
+        self.clock = settings.clock or ("available" if target.kind == "cpu" else "wall")
+        self.resident = target.kind == "cpu" if settings.resident is None else settings.resident
+        if self.resident and target.mps:
+            raise ConfigError("resident jobs cannot be suspended under MPS; set resident = false")
+        self._budget_s = settings.seconds("budget")
+
+    def run(self) -> Outcome:
+        """Measure.
+
+        Raises
+        ------
+        ConfigError
+            If the folder holds something else.
+        """
+        _claim(self.folder)
+        journal = Journal(self.folder / JOURNAL, self._start())
+        complete = interrupted = False
+        epoch_ns = time.monotonic_ns()
+        try:
+            with _stoppable(), _off_the_cores(self.target):
+                complete = self._measure(journal, epoch_ns)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            journal.note_time((time.monotonic_ns() - epoch_ns) / 1e9)
+            journal.close()
+        tables = self._write(journal.repeats, complete, interrupted, journal.used_s)
+        return Outcome(
+            tables=tables,
+            complete=complete,
+            interrupted=interrupted,
+            used_s=journal.used_s,
+            repeats=len(journal.repeats),
+        )
+
+    def _measure(self, journal: Journal, epoch_ns: int) -> bool:
+        """The loop; True if nothing was left to do."""
+        schedule = Schedule(self.file, journal.session)
+        before_s = journal.used_s
+        written_s = 0.0
+        fleet = Fleet(self.file, self.target, self.folder, self.clock, self.resident)
+        try:
+            while True:
+                now_s = (time.monotonic_ns() - epoch_ns) / 1e9
+                left_s = self._budget_s - before_s - now_s
+                chosen = schedule.next(journal.repeats, now_s, left_s)
+                if chosen is None:
+                    return left_s > 0 and not self._open_sets(schedule, journal, now_s)
+                if left_s <= 0:
+                    return False
+                self._say(journal, before_s + now_s, chosen)
+                repeat = fleet.measure(chosen.jobs, session=journal.session, epoch_ns=epoch_ns)
+                journal.add(repeat)
+                if now_s - written_s > _TABLES_EVERY_S:
+                    written_s = now_s
+                    journal.note_time(now_s)
+                    self._write(journal.repeats, False, False, before_s + now_s)
+        finally:
+            with _deaf():
+                fleet.close()
+
+    def _open_sets(self, schedule: Schedule, journal: Journal, now_s: float) -> bool:
+        """Whether more time would have been used."""
+        found = schedule.next(journal.repeats, now_s, float("inf"))
+        return found is not None
+
+    def _say(self, journal: Journal, used_s: float, chosen: Next) -> None:
+        if self._tell is not None:
+            last = journal.repeats[-1] if journal.repeats else None
+            self._tell(Progress(len(journal.repeats), used_s, self._budget_s, chosen.reason, last))
+
+    def _start(self) -> JournalStart:
+        return JournalStart(
+            schema=SCHEMA,
+            jobs=[msgspec.to_builtins(job) for job in self.file.jobs],
+            device=self.target.name,
+            machine={**describe_machine(self.target), **describe_versions()},
+            clock=self.clock,
+            seed=self.file.settings.seed,
+        )
+
+    def _write(self, repeats: Sequence[Repeat], complete: bool, interrupted: bool, used_s: float) -> Tables:
+        tables = make_tables(self.file, self.target, repeats)
+        write_tables(self.folder, tables)
+        manifest: dict[str, Any] = {
+            "kind": KIND,
+            "schema": SCHEMA,
+            "command": self._command,
+            "status": "complete" if complete else "interrupted" if interrupted else "budget used",
+            "versions": describe_versions(),
+            "machine": describe_machine(self.target),
+            "settings": msgspec.to_builtins(self.file.settings),
+            "clock": self.clock,
+            "resident": self.resident,
+            "jobs": [msgspec.to_builtins(job) for job in self.file.jobs],
+            "measurements": len(repeats),
+            "sessions": len({r.session for r in repeats}),
+            "used_s": round(used_s, 1),
+            "sha256": {name: _sha256(self.folder / name) for name in (PAIRS, SOLOS, INTERVALS)},
+        }
+        beside = self.folder / (MANIFEST + ".part")
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+        beside.replace(self.folder / MANIFEST)
+        return tables
+
+
+def rewrite_tables(file: MeasureFile, target: Target, folder: Path) -> Tables:
+    """Make the tables of a folder anew from its journal, measuring nothing."""
+    campaign = Campaign(file, target, folder)
+    journal = Journal(folder / JOURNAL, campaign._start())
+    journal.close()
+    tables = make_tables(file, target, journal.repeats)
+    write_tables(folder, tables)
+    return tables
+
+
+def _claim(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; measurements need a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / JOURNAL).exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} holds no {JOURNAL} but other files; give a new or empty folder")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """A request to terminate is an interrupt, too."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """While jobs are being ended, a second Ctrl-C must not leave half of them."""
+    try:
+        before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _off_the_cores(target: Target) -> Iterator[None]:
+    """Keep ourselves off the cores that are measured, where there are others."""
+    if target.kind != "cpu" or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    others = before - set(target.cores)
+    try:
+        if others:
+            os.sched_setaffinity(0, others)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

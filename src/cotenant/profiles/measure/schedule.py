@@ -1,0 +1,152 @@
+"""What to measure next: every set in turn, runs alone in between, then what is still uncertain."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import msgspec
+
+from cotenant.profiles.measure.estimate import estimate
+from cotenant.profiles.measure.jobsfile import MeasureFile
+from cotenant.profiles.measure.records import Repeat
+
+__all__ = ["Schedule", "all_sets"]
+
+_TRIES = 2
+"""A set that failed so often is not tried again."""
+Jobs = tuple[str, ...]
+
+
+def all_sets(file: MeasureFile) -> list[Jobs]:
+    """The sets of two and three jobs that a file asks for, each sorted, none twice."""
+    settings = file.settings
+    names = [job.name for job in file.jobs]
+    pairs: list[Jobs] = []
+    if settings.pairs == "all":
+        pairs = list(itertools.combinations(names, 2))
+        if settings.self_pairs:
+            pairs += [(name, name) for name in names]
+    elif isinstance(settings.pairs, list):
+        pairs = list(settings.pairs)
+    if isinstance(settings.triples, int):
+        possible = list(itertools.combinations(sorted(names), 3))
+        drawn = random.Random(f"triples {settings.seed}")
+        triples: list[Jobs] = list(drawn.sample(possible, min(settings.triples, len(possible))))
+    else:
+        triples = list(settings.triples)
+    return list(dict.fromkeys(tuple(sorted(group)) for group in [*pairs, *triples]))
+
+
+class Next(msgspec.Struct, frozen=True):
+    """A set to measure, and why, in words for the progress line."""
+
+    jobs: Jobs
+    reason: str
+
+
+class Schedule:
+    """Chooses the next set from what was measured so far.
+
+    Runs alone are spread over the whole time: before a co-run every job of it must have run
+    alone no longer than ``solo_every`` ago, and at the end each runs alone once more.
+
+    Parameters
+    ----------
+    file : MeasureFile
+    session : int
+        Times are compared within it alone.
+    """
+
+    def __init__(self, file: MeasureFile, session: int) -> None:
+        self.sets = all_sets(file)
+        self._settings, self._session = file.settings, session
+        self._solo_every = file.settings.seconds("solo_every")
+        self._names = [job.name for job in file.jobs]
+        self._orders: dict[int, list[Jobs]] = {}
+
+    def _order(self, number: int) -> list[Jobs]:
+        """The sets, shuffled anew for each round."""
+        if number not in self._orders:
+            order = list(self.sets)
+            random.Random(f"order {self._settings.seed} {number}").shuffle(order)
+            self._orders[number] = order
+        return self._orders[number]
+
+    def next(self, repeats: Sequence[Repeat], now_s: float, left_s: float) -> Next | None:
+        """The next set; None when all is known well enough.
+
+        Parameters
+        ----------
+        repeats : sequence of Repeat
+            Everything measured so far.
+        now_s : float
+            Since the session began.
+        left_s : float
+            Of the budget; near its end nothing is begun that needs more.
+        """
+        dead = self._dead(repeats)
+        step_s = self._settings.seconds("window") + self._settings.seconds("settle")
+        stale = self._stale(repeats, now_s, step_s)
+        closing = len([n for n in stale if n not in dead]) * step_s * 1.5
+        if left_s > closing:
+            target = self._target(repeats, dead)
+            if target is not None:
+                for name in dict.fromkeys(target):
+                    if self._age(repeats, name, now_s) > self._solo_every:
+                        return Next((name,), f"{name} alone")
+                return Next(target, " + ".join(target))
+        for name in self._names:
+            if name in stale and name not in dead:
+                return Next((name,), f"{name} alone once more")
+        return None
+
+    def _target(self, repeats: Sequence[Repeat], dead: set[str]) -> Jobs | None:
+        settings = self._settings
+        done = dict.fromkeys(self.sets, 0)
+        failed = dict(done)
+        for repeat in repeats:
+            if repeat.jobs in done:
+                done[repeat.jobs] += bool(repeat.members)
+                failed[repeat.jobs] += bool(repeat.failures)
+        alive = {s for s in self.sets if failed[s] < _TRIES and dead.isdisjoint(s)}
+        for number in range(settings.min_repeats):
+            for jobs in self._order(number):
+                if jobs in alive and done[jobs] <= number:
+                    return jobs
+        found = estimate(repeats, disturbed_pct=settings.disturbed_pct)
+        widths = {
+            jobs: found[jobs].width_pct
+            for jobs in sorted(alive)
+            if done[jobs] < settings.max_repeats and found[jobs].width_pct > settings.target_pct
+        }
+        return max(widths, key=lambda jobs: widths[jobs]) if widths else None
+
+    def _dead(self, repeats: Sequence[Repeat]) -> set[str]:
+        """Jobs that failed alone, twice, and never ran alone in between."""
+        failed = dict.fromkeys(self._names, 0)
+        for repeat in repeats:
+            if len(repeat.jobs) == 1 and repeat.jobs[0] in failed:
+                failed[repeat.jobs[0]] = failed[repeat.jobs[0]] + 1 if repeat.failures else 0
+        return {name for name, count in failed.items() if count >= _TRIES}
+
+    def _age(self, repeats: Sequence[Repeat], name: str, now_s: float) -> float:
+        for repeat in reversed(repeats):
+            if repeat.session == self._session and repeat.jobs == (name,) and repeat.members:
+                return now_s - repeat.at_s
+        return float("inf")
+
+    def _stale(self, repeats: Sequence[Repeat], now_s: float, step_s: float) -> list[str]:
+        """Jobs that ran beside others well after they last ran alone."""
+        last_alone: dict[str, float] = {}
+        last_beside: dict[str, float] = {}
+        for repeat in repeats:
+            if repeat.session == self._session and repeat.members:
+                for name in repeat.jobs:
+                    (last_alone if len(repeat.jobs) == 1 else last_beside)[name] = repeat.at_s
+        return [
+            name
+            for name, at in last_beside.items()
+            if at - last_alone.get(name, float("-inf")) > min(4 * step_s, self._solo_every / 4)
+        ]
