@@ -69,9 +69,17 @@ class _Look(Index):
         """What is kept for the head now."""
         kept = self.kept
         if kept is None:
-            kept = self.kept = self._last = keep(view, self.ends, head, self._last)
+            last = self._last
+            stands = last is not None and last.stands(head.shape, view.now)
+            kept = self.kept = self._last = last if stands and last else keep(view, self.ends, head)
             self._mark = self.ends.mark()
         return kept
+
+    def rebuild(self) -> None:
+        """Speeds are predicted otherwise now, and all ends with them."""
+        self.lines.build()
+        self.ends.build()
+        self._last = None
 
     def gained(self) -> None:
         """Room may have appeared anywhere: nothing is settled."""
@@ -90,7 +98,7 @@ class _Look(Index):
         if kept is None:
             return
         nodes, self._mark = self.ends.changes(self._mark)
-        if nodes is None or kept.kind >= 0 or not kept.elsewhere(nodes):
+        if nodes is None or kept.kind >= 0 or not kept.nodes.isdisjoint(nodes):
             self.forget(self.head)
 
     def newcomers_wait(self, now: float) -> bool:
@@ -148,8 +156,7 @@ class Backfill(Params):
         if not lines.active:
             return EMPTY
         if lines.speeds.stale():
-            lines.build()
-            look.ends.build()
+            look.rebuild()
         if view.books.limits:
             return self._allowed(view, look)
         head = view.queue.head()

@@ -51,6 +51,8 @@ class PlaceEnds:
     tree : MinTree
         By position among the type's bays (or by node, for CPU-only jobs). Numbers may be
         too early, never too late; ``earliest`` checks them.
+    found : Found or None
+        What ``find`` answered last, if nothing that changed since bears on it.
     """
 
     def __init__(self, view: View, ends: Ends, shape: Shape, kind: int) -> None:
@@ -65,7 +67,7 @@ class PlaceEnds:
         self._host = bool(shape.cpu_milli or shape.host_bytes) or not shape.gpus
         self._room_s: Callable[[int], float] = self._with_host if self._host else self._devices_only
         self._mark = -1
-        self._found: Found | None = None
+        self.found: Found | None = None
         self._hidden: set[int] = set()
         self._values: list[float] = []
         self.tree = MinTree(())
@@ -76,10 +78,10 @@ class PlaceEnds:
         if nodes is None:
             self._values = [_INF if i in self._hidden else self._room_s(i) for i in range(len(self._nodes))]
             self.tree = MinTree(self._values)
-            self._found = None
+            self.found = None
             return
         where, tree, values, hidden = self._where, self.tree, self._values, self._hidden
-        spans, last, device_s, found = self._spans, self._shape.gpus - 1, self._ends.device_s, self._found
+        spans, last, device_s, found = self._spans, self._shape.gpus - 1, self._ends.device_s, self.found
         for node in set(nodes) if len(nodes) > 1 else nodes:
             place = where.get(node, -1)
             if place < 0 or place in hidden:
@@ -98,14 +100,14 @@ class PlaceEnds:
             # What was found stays unless it changed itself or a better one appeared.
             if place == found.place or (value, place) < (found.start_s, found.place):
                 found = None
-        self._found = found
+        self.found = found
 
     def find(self, now: float) -> Found:
         """The place with room first (lowest number among equals), and what is known of it."""
         while True:
-            found = self._found
+            found = self.found
             if found is None:
-                found = self._found = self._look()
+                found = self.found = self._look()
             if found.until_s > now or found.start_s == _INF:
                 return found
             self._ends.refresh(self._nodes[found.place], now)
@@ -155,7 +157,7 @@ class PlaceEnds:
     def _put(self, place: int, value: float) -> None:
         self._values[place] = value
         self.tree.set(place, value)
-        self._found = None
+        self.found = None
 
     def free_s(self, place: int) -> list[float]:
         """When the devices of a bay become free, ascending."""

@@ -9,6 +9,7 @@ from cotenant.model.shape import Shape
 from cotenant.model.view import View
 from cotenant.policies.ends import Ends
 from cotenant.policies.fit import UNKNOWN_S
+from cotenant.policies.places import Found, PlaceEnds
 
 __all__ = ["Kept", "keep"]
 
@@ -23,7 +24,19 @@ class Kept:
     more. ``until_s`` is when the first prediction that this rests on is outlived.
     """
 
-    __slots__ = ("all_bays", "basis", "bays", "extra", "host", "kind", "node", "nodes", "start_s", "until_s")
+    __slots__ = (
+        "all_bays",
+        "basis",
+        "bays",
+        "extra",
+        "host",
+        "kind",
+        "node",
+        "nodes",
+        "shape",
+        "start_s",
+        "until_s",
+    )
 
     def __init__(self, start_s: float, host: bool) -> None:
         self.start_s = start_s
@@ -31,43 +44,48 @@ class Kept:
         self.bays: tuple[int, ...] = ()
         self.all_bays: tuple[int, ...] = ()
         self.node = -1
-        self.nodes: tuple[int, ...] = ()
+        self.nodes: frozenset[int] = frozenset()
         self.kind = -1
         self.extra = 0
         self.until_s = _INF
-        self.basis: tuple[object, ...] = ()
+        self.shape: Shape | None = None
+        self.basis: list[tuple[PlaceEnds, Found]] = []
 
-    def elsewhere(self, nodes: list[int]) -> bool:
-        """Whether none of these nodes is kept."""
-        return all(node not in nodes for node in self.nodes)
+    def stands(self, shape: Shape, now: float) -> bool:
+        """Whether this is what ``keep`` would find for a head of this shape now."""
+        if shape is not self.shape:
+            return False
+        for places, first in self.basis:
+            places.update()
+            if places.found is not first or first.until_s <= now:
+                return False
+        return True
 
     def ahead_s(self, now: float) -> float:
         """For how long others may hold what is kept; -1 if nobody knows."""
         return self.start_s - now if self.start_s < UNKNOWN_S else -1.0
 
 
-def keep(view: View, ends: Ends, head: JobRecord, last: Kept | None = None) -> Kept:
-    """The earliest place for the head, as predicted; ``last`` again, if it rests on the same."""
+def keep(view: View, ends: Ends, head: JobRecord) -> Kept:
+    """The earliest place for the head, as predicted."""
     shape = head.shape
     host = bool(shape.gpus == 0 or shape.cpu_milli or shape.host_bytes)
     if shape.spans:
         return _keep_devices(view, ends, shape, host)
-    kinds = shape.types if shape.gpus else (-1,)
-    firsts = [ends.places(shape, kind).find(view.now) for kind in kinds]
-    basis = (shape, *firsts)
-    if last is not None and last.basis == basis:
-        return last
-    kept, found = Kept(_INF, host), None
-    kept.basis = basis
-    for kind, first in zip(kinds, firsts, strict=True):
+    kept, best = Kept(_INF, host), None
+    kept.shape = shape
+    for kind in shape.types if shape.gpus else (-1,):
+        places = ends.places(shape, kind)
+        first = places.find(view.now)
+        kept.basis.append((places, first))
         if first.start_s < kept.start_s:
-            kept.start_s, found = first.start_s, (ends.places(shape, kind), first)
-    if found is not None:
-        places, first = found
+            kept.start_s, best = first.start_s, (places, first)
+    if best is not None:
+        places, first = best
         bay, node = places.at(first.place)
         kept.extra, kept.until_s = first.spare, first.until_s
         kept.bays = (bay,) if bay >= 0 else ()
-        kept.nodes = (node,)
+        kept.nodes = frozenset((node,))
         if host:
             kept.node, kept.all_bays = node, view.layout.node_bays[node]
     return kept
@@ -92,7 +110,7 @@ def _keep_devices(view: View, ends: Ends, shape: Shape, host: bool) -> Kept:
     if kept.kind >= 0 and kept.start_s >= UNKNOWN_S:
         # Nobody knows when: let just enough nodes run empty, always the same ones.
         kept.bays = kept.all_bays = _lowest_bays(view, ends, kept.kind, gpus)
-        kept.nodes = tuple(view.layout.bay_node[bay] for bay in kept.bays)
+        kept.nodes = frozenset(view.layout.bay_node[bay] for bay in kept.bays)
         kept.kind, kept.extra = -1, 0
     return kept
 
