@@ -14,7 +14,7 @@ from cotenant.model.records import JobRecord
 from cotenant.model.view import Index, View
 from cotenant.policies.ends import Ends
 from cotenant.policies.fit import order
-from cotenant.policies.profile import Promises
+from cotenant.policies.profile import Promises, Room
 
 __all__ = ["Conservative"]
 
@@ -77,31 +77,44 @@ class Conservative(Params):
         if look.version == look.ends.version and view.now < look.until_s:
             return EMPTY
         decisions: list[Decision] = []
-        promises = Promises(view, look.ends)
-        started, seen, last = 0, 0, 0
         jobs = self._in_order(view, decisions)
-        # With nothing free at all nobody can start, whatever is promised.
-        useful = any(view.ledger.free_count) or any(not record.shape.gpus for record, _ in jobs)
+        promises = Promises(view, look.ends)
         try:
-            for record, allowed in jobs:
-                seen, last = seen + 1, order(record)
-                if not allowed:
-                    continue
-                why = _PASSES if seen > 1 else _FIRST
-                start = promises.promise(record, why) if useful else None
-                if start is not None:
-                    decisions.append(start)
-                    started += 1
-                    if view.books.limits:
-                        # The ceiling is in the books only once this one has started.
-                        break
-                elif record.hold is None:
-                    decisions.append(Hold(record.id, *view.why_not(record)))
+            started = self._promise(view, promises, jobs, decisions)
         finally:
             until_s = promises.close()
-        look.version, look.until_s, look.last = look.ends.version, until_s, last
-        look.complete = not self.window or seen < self.window
-        return Plan(tuple(decisions), again=started > 0) if decisions else EMPTY
+        look.version, look.until_s = look.ends.version, until_s
+        look.last = order(jobs[-1][0])
+        look.complete = not self.window or len(jobs) < self.window
+        return Plan(tuple(decisions), again=started) if decisions else EMPTY
+
+    @staticmethod
+    def _promise(
+        view: View, promises: Promises, jobs: list[tuple[JobRecord, bool]], decisions: list[Decision]
+    ) -> bool:
+        """Go through the jobs in order; whether any starts.
+
+        A promise matters only to those behind who could start now: with the last of them the
+        pass is over, and with nothing free at all nothing is promised.
+        """
+        room = Room(view)
+        last = room.last_of(jobs)
+        started = False
+        for place, (record, allowed) in enumerate(jobs):
+            if not allowed:
+                continue
+            start = promises.promise(record, _PASSES if place else _FIRST) if place <= last else None
+            if start is not None:
+                decisions.append(start)
+                started = True
+                if view.books.limits:
+                    # The ceiling is in the books only once this one has started.
+                    break
+                room.take(start)
+                last = room.last_of(jobs, place + 1, last)
+            elif record.hold is None:
+                decisions.append(Hold(record.id, *view.why_not(record)))
+        return started
 
     def _in_order(self, view: View, holds: list[Decision]) -> list[tuple[JobRecord, bool]]:
         """The first jobs in order, and whether their tenants' ceilings allow them now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Sequence
 
 from cotenant.model.ledger import low_bits
 from cotenant.model.plan import Start, Why
@@ -13,7 +14,7 @@ from cotenant.policies.ends import Ends
 from cotenant.policies.fit import UNKNOWN_S, Speeds, startup_s
 from cotenant.policies.places import PlaceEnds
 
-__all__ = ["NodeProfile", "Promises"]
+__all__ = ["NodeProfile", "Promises", "Room"]
 
 _INF = float("inf")
 _Step = tuple[float, int, int, int, int]
@@ -126,6 +127,38 @@ class NodeProfile:
                 since[i] = at
         found.extend(since)
         return found
+
+
+class Room:
+    """What is free now, at most: less what was given away in this pass."""
+
+    def __init__(self, view: View) -> None:
+        ledger, self._types = view.ledger, view.layout.device_type
+        self._counts = list(ledger.free_count)
+        self._blocks = [ledger.largest_block(kind) for kind in range(len(self._counts))]
+
+    def take(self, start: Start) -> None:
+        """These devices are given away."""
+        for device in start.devices:
+            self._counts[self._types[device]] -= 1
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether a shape could start now, if nothing were promised."""
+        gpus = shape.gpus
+        if not gpus:
+            return True
+        for kind in shape.types:
+            count = self._counts[kind]
+            if gpus <= count and (shape.spans or gpus <= self._blocks[kind]):
+                return True
+        return False
+
+    def last_of(self, jobs: Sequence[tuple[JobRecord, bool]], first: int = 0, last: int | None = None) -> int:
+        """The last of the jobs from ``first`` to ``last`` that may start and could; less than ``first`` if none."""
+        place = len(jobs) - 1 if last is None else last
+        while place >= first and not (jobs[place][1] and self.fits(jobs[place][0].shape)):
+            place -= 1
+        return place
 
 
 class Promises:
