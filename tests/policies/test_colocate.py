@@ -1,13 +1,21 @@
 """Interference-aware co-location, on scenarios small enough to reckon by hand."""
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import settings as hyp_settings
+from hypothesis import strategies as st
 
 from cotenant.model import events as ev
+from cotenant.model.cluster import Cluster
 from cotenant.model.plan import Reason
 from cotenant.model.quantities import GIB
 from cotenant.model.settings import Settings
 from cotenant.policies.colocate import Colocate
 from cotenant.testing import FixedForecast, FixedTruth, Harness
+
+from .sharing_jobs import clusters, jobs, settings
 
 PAIRS = {
     ("heavy", ("heavy",)): 0.5,
@@ -168,3 +176,73 @@ def test_all_jobs_at_once_fill_everything_that_fits(jobs: int) -> None:
     run = h.run()
     at_zero = sum(run.start_s(f"j{i:02}") == 0.0 for i in range(jobs))
     assert at_zero == min(jobs, 12)
+
+
+def test_a_gang_that_leaves_while_a_guest_stays_on_its_first_device_frees_the_others() -> None:
+    # The gang ends at 100 on (0, 1); its guest, on device 0, runs on. The exclusive job takes device 1.
+    h = harness("1x2", min_gain=0.0)
+    h.submit("gang", gpus=2, runs_s=95.0, model="light", memory_bytes=4 * GIB)
+    h.submit("guest", runs_s=950.0, model="light", memory_bytes=4 * GIB)
+    h.submit("alone", at_s=1.0, runs_s=10.0, model="light", memory_bytes=4 * GIB, sharing="exclusive")
+    run = h.run()
+    assert run.devices("guest") == (0,)
+    assert run.start_s("alone") == pytest.approx(100.0)
+    assert run.devices("alone") == (1,)
+
+
+def test_a_device_beside_reserved_ones_may_be_joined() -> None:
+    # From 50 on devices 0 and 1 are kept for b, which the gang of three still holds; device 2 is not.
+    h = harness("1x3", patience_s=50.0, min_gain=-9.0)
+    h.submit("a", gpus=3, runs_s=1000.0, model="light", memory_bytes=4 * GIB)
+    h.submit("b", gpus=2, runs_s=10.0, model="light", memory_bytes=4 * GIB)
+    h.submit("c", at_s=60.0, runs_s=10.0, model="light", memory_bytes=4 * GIB)
+    run = h.run()
+    assert [(e.t, e.devices) for e in run.of("b", ev.Reserved)] == [(50.0, (0, 1))]
+    assert run.devices("c") == (2,)
+    assert run.start_s("c") == 60.0
+
+
+FEW = {
+    (model, beside): speed
+    for model in ("x", "y")
+    for beside, speed in (
+        (("x",), 0.9),
+        (("y",), 0.7),
+        (("x", "x"), 0.6),
+        (("x", "y"), 0.5),
+        (("y", "y"), 0.3),
+    )
+}
+
+
+@given(clusters(), jobs(), settings(), st.lists(st.integers(0, 3)), st.sampled_from([0.0, 2.0]))
+@hyp_settings(max_examples=80, deadline=None)
+def test_what_is_remembered_between_calls_changes_nothing(
+    cluster: Cluster,
+    rows: list[dict[str, Any]],
+    rules: Settings,
+    down: list[int],
+    patience_s: float,
+) -> None:
+    logs = []
+    for drop in (False, True):
+        h = Harness(
+            cluster,
+            Colocate(guest_s=2.0, min_gain=0.05, patience_s=patience_s),
+            settings=rules,
+            truth=FixedTruth(FEW, default=0.4),
+            forecast=FixedForecast(FEW, default=0.4, spread=0.02),
+            drop_indexes=drop,
+        )
+        for i, row in enumerate(rows):
+            h.submit(f"j{i:02}", **row, model="xy"[i % 2])
+        for i, node in enumerate(down[:2]):
+            if node < len(cluster.nodes):
+                h.happen(ev.NodeDown(2.5 + 8 * i, node))
+                h.happen(ev.NodeUp(6.5 + 8 * i, node))
+        h.happen(ev.PriorityChanged(3.0, 1, 2))
+        h.happen(ev.PriorityChanged(4.0, 2, -1))
+        run = h.run()
+        assert run.refusals() == []
+        logs.append(run.log)
+    assert logs[0] == logs[1]

@@ -2,199 +2,235 @@
 
 The invariant: a waiting job that fits somewhere is reached from an entry of ``heap``. So a
 call without entries has nothing to do, and a fresh index, where everything is an entry,
-decides the same. Entries are of three kinds, oldest job first: a demand whose head may find
-free devices, a class whose head may find partners, a place whose oldest taker may come.
+decides the same. Entries are of four kinds, oldest job first: a demand whose head may find
+free devices, a newcomer that may find either, a class whose head may find partners, a bucket
+of places whose oldest taker may come.
+
+A class whose head was tried and fits nowhere is *cold*: only a place that changed can help it, so
+the heads of cold classes are kept in order, and a changed place asks for the first it suits.
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, insort
 from typing import Any
 
 from cotenant.model.jobs import Job
-from cotenant.model.placement import WHOLE, Placement, Share
+from cotenant.model.placement import Placement
 from cotenant.model.plan import Hold, Reason, Start, Why
-from cotenant.model.queue import PendingQueue
 from cotenant.model.records import JobRecord
 from cotenant.model.rules import check_start
+from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
-from cotenant.policies.groups import Circle, GroupIndex, circle_of, needed_gib
-from cotenant.policies.verdicts import LEVELS, Rank, Verdicts
+from cotenant.policies.circles import Circle, circle_of, needed_gib, share_of
+from cotenant.policies.firsts import Firsts
+from cotenant.policies.groups import Bucket, GroupIndex
+from cotenant.policies.verdicts import Taste, Verdicts
 
-__all__ = ["Candidates", "share_of"]
+__all__ = ["Candidates"]
 
-_FREE, _BESIDE, _PLACE = range(3)
-
-
-def share_of(job: Job, capacity: int) -> Share:
-    """What a job holds: a share if it may have neighbours, else the whole device."""
-    if circle_of(job) is None or capacity == 0:
-        return WHOLE
-    declared = job.compute_milli if job.compute_milli < 1000 else 0
-    key = (job.memory_bytes, declared)
-    share = _SHARES.get(key)
-    if share is None:
-        if len(_SHARES) > 65536:
-            _SHARES.clear()
-        share = _SHARES[key] = Share("spatial", job.memory_bytes, declared)
-    return share
+_FREE, _NEW, _BESIDE, _PLACE = range(4)
+_Key = tuple[int, int]
 
 
-_SHARES: dict[tuple[int, int], Share] = {}
-"""One object for each distinct share; a cache of values, so it carries no state."""
+class _Demand(Firsts):
+    """Waiting jobs that ask for the same free devices and host resources."""
+
+    __slots__ = ("gpus", "number", "spans", "types")
+
+    def __init__(self, number: int, shape: Shape) -> None:
+        super().__init__()
+        self.number = number
+        self.gpus, self.types, self.spans = shape.gpus, shape.types, shape.spans
 
 
-class _Class:
+class _Class(Firsts):
     """Waiting jobs that are alike for sharing: same size, model, memory, circle, types."""
 
-    __slots__ = (
-        "bit",
-        "circle",
-        "gib",
-        "gpus",
-        "judged",
-        "levels",
-        "model",
-        "queue",
-        "ranks",
-        "short",
-        "types",
-        "used",
-    )
+    __slots__ = ("bit", "circle", "cold", "gib", "gpus", "number", "short", "taste", "types")
 
-    def __init__(self, job: Job, circle: Circle, types: tuple[int, ...], *, short: bool, bit: int) -> None:
-        self.gpus = job.gpus
-        self.model = job.model
-        self.gib = needed_gib(job)
-        self.circle = circle
-        self.types = types
-        self.short = short
-        self.bit = bit
-        self.queue = PendingQueue()
-        self.judged = 0
-        self.levels = [0] * LEVELS
-        self.used = 0
-        self.ranks: dict[int, Rank] = {}
+    def __init__(self, number: int, job: Job, circle: Circle, shape: Shape, taste: Taste) -> None:
+        super().__init__()
+        self.number, self.bit = number, 1 << number
+        self.gpus, self.gib = job.gpus, needed_gib(job)
+        self.circle, self.types = circle, shape.types
+        self.taste, self.short = taste, False
+        # The key of the head that was tried in vain; None while the class is not cold.
+        self.cold: _Key | None = None
+
+
+_Where = tuple[_Demand, _Class | None, int]
+"""Where a job waits, and the number of this pair."""
 
 
 class Candidates(Index):
     """Waiting jobs by demand and class, and what changed for them."""
 
     def __init__(self, view: View, min_speed: float, min_gain: float, guest_s: float) -> None:
-        self._view = view
+        self._view, self._ledger = view, view.ledger
         self._guest_s = guest_s
         self._groups = view.index(GroupIndex)
         self._groups.changed = self._place_changed
         self.forecast_version = view.forecast.version
         self._verdicts = Verdicts(view, min_speed, min_gain)
-        self.heap: list[tuple[tuple[int, int], int, Any]] = []
+        self.heap: list[tuple[_Key, int, int]] = []
         self._fill()
 
     def _fill(self) -> None:
         """Take in all that waits."""
         self._limited = frozenset(self._view.books.limits)
-        self._demands: dict[tuple[Any, ...], PendingQueue] = {}
-        self._demand_keys: dict[tuple[int, str], PendingQueue] = {}
-        self._classes: dict[tuple[Any, ...], _Class] = {}
-        self._by_number: list[_Class] = []
-        self._where: dict[int, tuple[PendingQueue, _Class | None]] = {}
-        # What waits, so that a change looks at nothing else: demands, and classes as bits by size.
-        self._waiting_demands: dict[int, tuple[int, tuple[int, ...], PendingQueue]] = {}
-        self._waiting_bits: dict[int, int] = {}
-        # Classes whose head was tried and fits nowhere: only these need to be told of changes.
-        self._cold = 0
-        self._told: set[tuple[int, int]] = set()
-        # For each slot: classes that have judged it, and those that accept it, as bits.
+        self._demand_of: dict[tuple[Any, ...], _Demand] = {}
+        self._class_of: dict[tuple[Any, ...], _Class] = {}
+        self._pair_of: dict[tuple[Any, ...], _Where] = {}
+        self._demands: list[_Demand] = []
+        self._classes: list[_Class] = []
+        self._pairs: list[_Where] = []
+        self._where: dict[int, _Where] = {}
+        # What waits, so that a change looks at nothing else.
+        self._waiting: dict[int, _Demand] = {}
+        self._waiting_classes: dict[int, _Class] = {}
+        # Cold classes by size: as bits, and in the order of their heads.
+        self._cold: dict[int, int] = {}
+        self._coldest: dict[int, list[tuple[_Key, int]]] = {}
+        self._told: set[int] = set()
+        # For each bucket: classes that have judged it, and those that accept it, as bits; for each
+        # amount of memory the classes that need no more.
         self._judged: dict[int, int] = {}
         self._accepts: dict[int, int] = {}
+        self._fitting: dict[int, int] = {}
         self.heap.clear()
         for record in self._view.queue:
             self.enqueued(record)
 
     # -- what is waiting ---------------------------------------------------------------
 
-    def _tenant(self, record: JobRecord) -> str:
-        return record.job.tenant if self._limited and record.job.tenant in self._limited else ""
-
-    def _demand(self, record: JobRecord) -> PendingQueue:
-        shape = record.shape
-        short = (shape.number, self._tenant(record))
-        queue = self._demand_keys.get(short)
-        if queue is None:
-            key = (shape.gpus, shape.types, shape.cpu_milli, shape.host_bytes, short[1])
-            queue = self._demands.setdefault(key, PendingQueue())
-            self._demand_keys[short] = queue
-        return queue
-
-    def _class(self, record: JobRecord) -> _Class | None:
-        job = record.job
-        circle = circle_of(job)
-        if circle is None or job.gpus == 0:
-            return None
+    def _pair(self, record: JobRecord) -> _Where:
+        """The demand and the class of a job, looked up by all that they depend on."""
+        job, shape = record.job, record.shape
         short = 0.0 < record.predicted_s <= self._guest_s
-        types = record.shape.types
-        key = (job.gpus, job.model, needed_gib(job), circle, types, short, self._tenant(record))
-        found = self._classes.get(key)
+        tenant = job.tenant if self._limited and job.tenant in self._limited else ""
+        circle = circle_of(job)
+        key = (shape.number, job.model, short, circle, tenant)
+        found = self._pair_of.get(key)
         if found is None:
-            found = _Class(job, circle, types, short=short, bit=1 << len(self._by_number))
-            self._classes[key] = found
-            self._by_number.append(found)
+            demand = self._demand(shape, tenant)
+            beside = None
+            if circle is not None and job.gpus:
+                beside = self._class(job, shape, circle, tenant, short=short)
+            found = self._pair_of[key] = (demand, beside, len(self._pairs))
+            self._pairs.append(found)
+        return found
+
+    def _demand(self, shape: Shape, tenant: str) -> _Demand:
+        key = (shape.gpus, shape.types, shape.cpu_milli, shape.host_bytes, tenant)
+        found = self._demand_of.get(key)
+        if found is None:
+            found = self._demand_of[key] = _Demand(len(self._demands), shape)
+            self._demands.append(found)
+        return found
+
+    def _class(self, job: Job, shape: Shape, circle: Circle, tenant: str, *, short: bool) -> _Class:
+        key = (job.gpus, job.model, needed_gib(job), circle, shape.types, short, tenant)
+        found = self._class_of.get(key)
+        if found is None:
+            taste = self._verdicts.taste(job.model)
+            found = self._class_of[key] = _Class(len(self._classes), job, circle, shape, taste)
+            found.short = short
+            self._classes.append(found)
+            self._fitting.clear()
         return found
 
     def enqueued(self, record: JobRecord) -> None:
         """A new job is a candidate if it heads its demand or class."""
-        demand, found = where = self._demand(record), self._class(record)
-        self._where[record.id] = where
-        key = record.key
-        demand.push(record)
+        where = self._where[record.id] = self._pair(record)
+        demand, found, number = where
+        first = demand.push(record)
         if demand.count == 1:
-            self._waiting_demands[id(demand)] = (record.shape.gpus, record.shape.types, demand)
-        if demand.head() is record:
-            heapq.heappush(self.heap, (key, _FREE, demand))
-        if found is not None:
-            queue = found.queue
-            queue.push(record)
-            if queue.count == 1:
-                self._waiting_bits[found.gpus] = self._waiting_bits.get(found.gpus, 0) | found.bit
-            if queue.head() is record:
-                self._offer_class(found)
+            self._waiting[demand.number] = demand
+        if found is None:
+            if first:
+                heapq.heappush(self.heap, (record.key, _FREE, demand.number))
+            return
+        leads = found.push(record)
+        if found.count == 1:
+            self._waiting_classes[found.number] = found
+        if leads:
+            if found.cold is not None:
+                self._warm(found)
+            heapq.heappush(self.heap, (record.key, _NEW, number))
+        elif first:
+            self._offer(demand)
 
     def dequeued(self, record: JobRecord) -> None:
         """Whoever heads its demand and class now is a candidate."""
-        demand, found = self._where.pop(record.id)
-        demand.left(record)
-        if not demand.count:
-            del self._waiting_demands[id(demand)]
-        else:
-            self._offer(demand)
-        if found is not None:
-            queue = found.queue
-            queue.left(record)
-            if not queue.count:
-                self._waiting_bits[found.gpus] ^= found.bit
+        demand, found, _ = self._where.pop(record.id)
+        if demand.left(record):
+            if demand.count:
+                self._offer(demand)
             else:
+                del self._waiting[demand.number]
+        if found is not None and found.left(record):
+            if found.cold is not None:
+                self._warm(found)
+            if found.count:
                 self._offer_class(found)
+            else:
+                del self._waiting_classes[found.number]
 
-    def _offer(self, demand: PendingQueue) -> None:
-        head = demand.head()
-        if head is not None:
-            heapq.heappush(self.heap, (head.key, _FREE, demand))
+    def _offer(self, demand: _Demand) -> None:
+        """The head of a demand may find free devices, unless there are too few in all."""
+        head = demand.head
+        if head is None:
+            return
+        if self._where[head.id][1] is not None:
+            free, gpus = self._ledger.free_count, demand.gpus
+            for kind in demand.types:
+                if free[kind] >= gpus:
+                    break
+            else:
+                return  # its class says why it waits
+        heapq.heappush(self.heap, (head.key, _FREE, demand.number))
 
     def _offer_class(self, found: _Class) -> None:
-        head = found.queue.head()
+        head = found.head
         if head is not None:
-            self._cold &= ~found.bit
-            heapq.heappush(self.heap, (head.key, _BESIDE, found))
+            if found.cold is not None:
+                self._warm(found)
+            heapq.heappush(self.heap, (head.key, _BESIDE, found.number))
+
+    def _chill(self, found: _Class) -> None:
+        head = found.head
+        if head is not None and found.cold is None:
+            gpus = found.gpus
+            found.cold = head.key
+            self._cold[gpus] = self._cold.get(gpus, 0) | found.bit
+            insort(self._coldest.setdefault(gpus, []), (head.key, found.number))
+
+    def _warm(self, found: _Class) -> None:
+        key, found.cold = found.cold, None
+        if key is not None:
+            self._cold[found.gpus] ^= found.bit
+            line = self._coldest[found.gpus]
+            del line[bisect_left(line, (key, found.number))]
 
     # -- what became free ----------------------------------------------------------------
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """Freed devices make candidates of the demands that could use them."""
+        if not self._waiting:
+            return
         job, limits = record.job, self._view.books.limits
         if job.cpu_milli or job.host_memory_bytes or (limits and job.tenant in limits):
             self._offer_all()
-        else:
-            self._offer_room(place.devices)
+            return
+        ledger, layout = self._ledger, self._view.layout
+        for bay, _ in layout.blocks(place.devices) or ():
+            kind, room = layout.bay_type[bay], ledger.whole[bay].bit_count()
+            if room:
+                for demand in self._waiting.values():
+                    if kind in demand.types and (demand.gpus <= room or demand.spans):
+                        self._offer(demand)
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Returned or released devices, or changed ceilings."""
@@ -203,109 +239,120 @@ class Candidates(Index):
         else:
             self._offer_all()
 
-    def _offer_room(self, devices: tuple[int, ...]) -> None:
-        ledger, layout = self._view.ledger, self._view.layout
-        if not devices or ledger.residents[devices[0]]:
-            return
-        bay = layout.device_bay[devices[0]]
-        kind, room = layout.bay_type[bay], ledger.whole[bay].bit_count()
-        for gpus, types, queue in self._waiting_demands.values():
-            if kind in types and (gpus <= room or ledger.free_count[kind] >= gpus > room):
-                self._offer(queue)
-
     def _offer_all(self) -> None:
-        for _, _, queue in self._waiting_demands.values():
-            self._offer(queue)
-        for waiting in self._waiting_bits.values():
-            self._offer_classes(waiting)
+        for demand in self._waiting.values():
+            self._offer(demand)
+        for found in self._waiting_classes.values():
+            self._offer_class(found)
 
-    def _offer_classes(self, bits: int) -> None:
-        while bits:
-            bit = bits & -bits
-            bits ^= bit
-            self._offer_class(self._by_number[bit.bit_length() - 1])
-
-    def _place_changed(self, gpus: int, slot: int) -> None:
-        if self._waiting_bits.get(gpus, 0) & self._cold and (gpus, slot) not in self._told:
-            taker = self._taker(gpus, slot)
+    def _place_changed(self, bucket: Bucket) -> None:
+        if self._cold.get(bucket.gpus) and bucket.number not in self._told:
+            taker = self._taker(bucket)
             if taker is not None:
-                self._told.add((gpus, slot))
-                heapq.heappush(self.heap, (taker.key, _PLACE, (gpus, slot)))
+                self._told.add(bucket.number)
+                heapq.heappush(self.heap, (taker.key, _PLACE, bucket.number))
 
-    def _takers(self, gpus: int, slot: int) -> int:
-        """Cold classes that wait and accept a slot, as bits."""
-        waiting = self._waiting_bits.get(gpus, 0) & self._cold
-        unjudged = waiting & ~self._judged.get(slot, 0)
-        while unjudged:
-            bit = unjudged & -unjudged
-            unjudged ^= bit
-            self._judge(self._by_number[bit.bit_length() - 1], slot)
-        return waiting & self._accepts.get(slot, 0)
+    def _takers(self, bucket: Bucket) -> int:
+        """Cold classes that accept a bucket's slot, as bits."""
+        number, cold = bucket.number, self._cold.get(bucket.gpus, 0)
+        unjudged = cold & ~self._judged.get(number, 0)
+        if unjudged:
+            accepts, rest = self._accepts.get(number, 0), unjudged
+            while rest:
+                bit = rest & -rest
+                rest ^= bit
+                if self._suits(self._classes[bit.bit_length() - 1], bucket.bit):
+                    accepts |= bit
+            self._accepts[number] = accepts
+            self._judged[number] = self._judged.get(number, 0) | unjudged
+        return cold & self._accepts.get(number, 0)
 
-    def _taker(self, gpus: int, slot: int) -> JobRecord | None:
-        """The oldest head of a cold class that a slot's places would take."""
-        room = self._groups.most_room(gpus, slot)
-        best: JobRecord | None = None
-        bits = self._takers(gpus, slot)
-        while bits:
-            bit = bits & -bits
-            bits ^= bit
-            found = self._by_number[bit.bit_length() - 1]
-            if found.gib <= room:
-                head = found.queue.head()
-                if head is not None and (best is None or head.key < best.key):
-                    best = head
-        return best
+    def _taker(self, bucket: Bucket) -> JobRecord | None:
+        """The oldest head of a cold class that a bucket's places would take."""
+        takers = self._takers(bucket)
+        if not takers or not bucket.word:
+            return None
+        takers &= self._needing(bucket.word.bit_length() - 1)
+        if not takers:
+            return None
+        classes = self._classes
+        if not takers & (takers - 1):
+            return classes[takers.bit_length() - 1].head
+        for _, number in self._coldest[bucket.gpus]:
+            if takers >> number & 1:
+                return classes[number].head
+        return None
+
+    def _needing(self, gib: int) -> int:
+        """Classes that need no more than this, as bits."""
+        found = self._fitting.get(gib)
+        if found is None:
+            found = self._fitting[gib] = sum(c.bit for c in self._classes if c.gib <= gib)
+        return found
 
     # -- candidates ----------------------------------------------------------------------
 
-    def next(self) -> tuple[JobRecord, bool] | None:
-        """The oldest candidate, and whether it is to be tried beside others."""
+    def next(self) -> tuple[JobRecord, bool, bool] | None:
+        """The oldest candidate; whether to try it alone, and whether beside others."""
         heap = self.heap
         while heap:
-            key, kind, what = heap[0]
-            if kind == _PLACE:
-                head = self._taker(*what)
+            key, kind, number = heap[0]
+            if kind == _NEW:
+                demand, found, _ = self._pairs[number]
+                first, leader = demand.head, found.head if found is not None else None
+            elif kind == _FREE:
+                first, leader = self._demands[number].head, None
+            elif kind == _BESIDE:
+                first, leader = None, self._classes[number].head
             else:
-                head = what.head() if kind == _FREE else what.queue.head()
-            if head is not None and head.key == key:
-                return head, kind != _FREE
-            if kind == _PLACE and head is not None:
-                heapq.heapreplace(heap, (head.key, kind, what))
-                continue
+                first, leader = None, self._taker(self._groups.buckets[number])
+                if leader is None:
+                    self._told.discard(number)
+                elif leader.key != key:
+                    heapq.heapreplace(heap, (leader.key, kind, number))
+                    continue
+            beside = leader is not None and leader.key == key
+            if first is not None and first.key == key:
+                return first, True, beside
+            if beside and leader is not None:
+                return leader, False, True
             heapq.heappop(heap)
-            if kind == _PLACE:
-                self._told.discard(what)
         return None
 
     def exhausted(self) -> None:
         """The candidate just given does not fit."""
-        key, kind, what = heapq.heappop(self.heap)
+        key, kind, number = heapq.heappop(self.heap)
         while self.heap and self.heap[0][0] == key and self.heap[0][1] == kind:
             heapq.heappop(self.heap)
         if kind == _BESIDE:
-            self._cold |= what.bit
+            self._chill(self._classes[number])
+        elif kind == _NEW:
+            found = self._pairs[number][1]
+            if found is not None and found.head is not None and found.head.key == key:
+                self._chill(found)
         elif kind == _PLACE:
             # Ceilings or host memory keep the oldest taker out: the others are tried one by one.
-            self._told.discard(what)
-            self._offer_classes(self._takers(*what))
+            self._told.discard(number)
+            bits = self._takers(self._groups.buckets[number])
+            while bits:
+                bit = bits & -bits
+                bits ^= bit
+                self._offer_class(self._classes[bit.bit_length() - 1])
 
     # -- partners ------------------------------------------------------------------------
 
-    def _judge(self, found: _Class, slot: int) -> None:
-        """Judge a slot for a class, once."""
-        found.judged |= 1 << slot
-        self._judged[slot] = self._judged.get(slot, 0) | found.bit
-        key = self._groups.slots[slot]
-        if key[0] not in found.types or key[2] != found.circle or (found.gpus > 1 and key[1][0][1] > 1):
-            return
-        verdict = self._verdicts.of(found.model, found.short, slot, key)
-        if verdict is not None:
-            level, rank = verdict
-            found.levels[level] |= 1 << slot
-            found.used |= 1 << level
-            found.ranks[slot] = rank
-            self._accepts[slot] = self._accepts.get(slot, 0) | found.bit
+    def _suits(self, found: _Class, slots: int) -> int:
+        """Of some slots, given as bits, those that are acceptable to a class."""
+        within = self._groups.within
+        mine = 0
+        for kind in found.types:
+            mine |= within.get((kind, found.circle), 0)
+        slots &= mine
+        taste = found.taste
+        unjudged = slots & ~taste.judged
+        if unjudged:
+            self._verdicts.judge(taste, unjudged, self._groups.slots)
+        return slots & (taste.fine if found.short else taste.worth)
 
     def together(self, record: JobRecord) -> Start | None:
         """Start beside the best acceptable partners."""
@@ -314,37 +361,17 @@ class Candidates(Index):
         found = self._where[record.id][1]
         if found is None:
             return None
-        devices, gain = self._best(found, record)
-        if devices is None:
-            return None
-        share = share_of(record.job, self._view.layout.device_memory[devices[0]])
-        beside = self._view.ledger.residents[devices[0]]
-        return Start(record.id, devices, share, Why("best-partners", {"beside": list(beside), "gain": gain}))
-
-    def _best(self, found: _Class, record: JobRecord) -> tuple[tuple[int, ...] | None, float]:
-        live = self._groups.live.get(found.gpus, 0)
-        unjudged = live & ~found.judged
-        while unjudged:
-            bit = unjudged & -unjudged
-            unjudged ^= bit
-            self._judge(found, bit.bit_length() - 1)
-        levels, used, ranks = found.levels, found.used, found.ranks
-        while used:
-            best = used & -used
-            used ^= best
-            mask = levels[best.bit_length() - 1] & live
-            if not mask:
-                continue
-            slots = []
-            while mask:
-                bit = mask & -mask
-                mask ^= bit
-                slots.append(bit.bit_length() - 1)
-            for rank, slot in sorted([(ranks[s], s) for s in slots]):
+        suits = self._suits(found, self._groups.live.get(found.gpus, 0))
+        while suits:
+            for rank, slot in found.taste.best(suits):
+                suits ^= 1 << slot
                 devices = self._place_in(found, slot, record)
                 if devices is not None:
-                    return devices, round(-rank[0], 4)
-        return None, 0.0
+                    share = share_of(record.job, self._view.layout.device_memory[devices[0]])
+                    beside = list(self._ledger.residents[devices[0]])
+                    why = Why("best-partners", {"beside": beside, "gain": round(-rank[0], 4)})
+                    return Start(record.id, devices, share, why)
+        return None
 
     def _place_in(self, found: _Class, slot: int, record: JobRecord) -> tuple[int, ...] | None:
         job = record.job
@@ -365,6 +392,6 @@ class Candidates(Index):
         found = self._where[record.id][1]
         live = self._groups.live.get(record.shape.gpus, 0)
         if found is not None and live:
-            suits = any(level & live for level in found.levels)
+            suits = self._suits(found, live)
             return Hold(record.id, Reason.MEMORY if suits else Reason.SLOWDOWN, facts)
         return Hold(record.id, reason, facts)

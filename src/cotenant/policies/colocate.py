@@ -12,8 +12,8 @@ from cotenant.model.plan import EMPTY, Decision, Plan, Reserve, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.rules import check_start
 from cotenant.model.view import View
-from cotenant.policies.candidates import Candidates, share_of
-from cotenant.policies.groups import circle_of
+from cotenant.policies.candidates import Candidates
+from cotenant.policies.circles import circle_of, share_of
 from cotenant.policies.overdue import soonest_anywhere, soonest_block
 
 __all__ = ["Colocate"]
@@ -80,13 +80,15 @@ class Colocate(Params):
             candidate = index.next()
             if candidate is None:
                 return Plan(tuple(holds), wake_at_s=wake) if holds or wake is not None else EMPTY
-            record, together = candidate
-            start = index.together(record) if together else _alone(view, record)
+            record, alone, beside = candidate
+            start = _alone(view, record) if alone else None
+            if start is None and beside:
+                start = index.together(record)
             if start is not None:
                 holds.append(start)
                 return Plan(tuple(holds), wake_at_s=wake, again=True)
             index.exhausted()
-            if record.hold is None and (together or circle_of(record.job) is None):
+            if record.hold is None and (beside or circle_of(record.job) is None):
                 holds.append(index.hold(record))
 
     def _overdue(self, view: View) -> tuple[Plan | None, float | None]:

@@ -4,24 +4,26 @@ Two kinds of place can take a newcomer. A *seat* is one device: a single job may
 beside other singles, or alone beside a member of a gang. A *group* is the devices of
 a gang, all held by the same jobs: a gang of the same size may join. A *slot* is what
 matters of either for interference: device type, models present with their weights, and who
-may join (the circle). For each size and slot, places lie in rows by free memory in GiB; a
-row is a bit set over (first) devices, so the tightest sufficient place, lowest number
-first, is two shifts away, and the answer depends on the books alone.
+may join (the circle). For each size and slot, a *bucket* holds its places in rows by free
+memory in GiB; a row is a bit set over (first) devices, so the tightest sufficient place, lowest
+number first, is two shifts away, and the answer depends on the books alone.
+
+Most changes are of one device with one to three residents, so jobs that are alike are numbered,
+and what a set of such numbers amounts to is looked up, not worked out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from cotenant.model.jobs import Job
 from cotenant.model.placement import Placement
 from cotenant.model.quantities import GIB
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.view import Index, View
+from cotenant.policies.circles import Circle, circle_of
 
-__all__ = ["Circle", "GroupIndex", "Member", "SlotKey", "circle_of", "needed_gib"]
+__all__ = ["Bucket", "GroupIndex", "Member", "SlotKey"]
 
-Circle = tuple[str, ...]
 Member = tuple[str, int]
 """Model and weight: devices it holds for each device of the newcomer that joins."""
 
@@ -29,57 +31,36 @@ SlotKey = tuple[int, tuple[Member, ...], Circle]
 """Device type, sorted members present, circle."""
 
 
-def circle_of(job: Job) -> Circle | None:
-    """Whom a job may share with, as a value: jobs share within one circle only.
-
-    None for exclusive jobs, and for jobs whose memory is unknown.
-    """
-    if job.sharing == "any":
-        return () if job.memory_bytes > 0 else None
-    if job.memory_bytes <= 0 or job.sharing == "exclusive":
-        return None
-    return (job.tenant,) if job.sharing == "trusted" else (job.tenant, job.user)
-
-
-def needed_gib(job: Job) -> int:
-    """Memory of a job in whole GiB, rounded up: the unit of the rows."""
-    return -(-job.memory_bytes // GIB)
-
-
 _RUNNING = Status.RUNNING
 
 
-class _Bucket:
-    """Places of one size and slot, in rows by free GiB."""
+class Bucket:
+    """Places of one size and slot, in rows by free GiB; ``word`` has a bit for each row."""
 
-    __slots__ = ("rows", "word")
+    __slots__ = ("bit", "gpus", "number", "rows", "slot", "word")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int, gpus: int, slot: int) -> None:
+        self.number = number
+        self.gpus = gpus
+        self.slot = slot
+        self.bit = 1 << slot
         self.word = 0
         self.rows: dict[int, int] = {}
 
-    def flip(self, gib: int, bits: int) -> bool:
-        """Put places in, or take them out; True if the bucket became empty or non-empty."""
-        before = self.word
-        row = self.rows.get(gib, 0) ^ bits
-        if row:
-            self.rows[gib] = row
-            self.word |= 1 << gib
-        else:
-            del self.rows[gib]
-            self.word ^= 1 << gib
-        return (before == 0) != (self.word == 0)
-
     def firsts(self, gib: int) -> Iterator[int]:
         """First devices of places with at least this much free memory, tightest first."""
-        word = self.word >> gib
+        word = self.word >> gib << gib
         while word:
             bit = word & -word
-            row = self.rows[gib + bit.bit_length() - 1]
+            row = self.rows[bit.bit_length() - 1]
             while row:
                 yield (row & -row).bit_length() - 1
                 row &= row - 1
             word ^= bit
+
+
+_At = tuple[Bucket, int]
+"""Where a place lies: bucket and free GiB."""
 
 
 class GroupIndex(Index):
@@ -89,49 +70,94 @@ class GroupIndex(Index):
     ----------
     slots : list of SlotKey
         Slots seen so far; their numbers mean nothing outside.
+    within : dict of (int, Circle) to int
+        For each device type and circle: bit set of its slots.
     live : dict of int to int
         For each size: bit set of slots with a place in them.
+    buckets : list of Bucket
     changed : callable or None
-        Told (gpus, slot) whenever a place enters a bucket.
+        Told the bucket whenever a place enters it.
     """
 
     def __init__(self, view: View) -> None:
-        self._view = view
-        self._types = view.layout.device_type
+        self._view, self._ledger = view, view.ledger
+        self._residents, self._free = view.ledger.residents, view.ledger.free_memory
+        self._types, self._most = view.layout.device_type, view.settings.max_sharers
         self.slots: list[SlotKey] = []
+        self.within: dict[tuple[int, Circle], int] = {}
         self._slot_of: dict[SlotKey, int] = {}
         self.live: dict[int, int] = {}
-        self._buckets: dict[tuple[int, int], _Bucket] = {}
-        # Where each device's seat lies now, and each gang's group: (slot, free GiB).
-        self._seat_at: dict[int, tuple[int, int]] = {}
-        self._group_at: dict[tuple[int, ...], tuple[int, int]] = {}
+        self.buckets: list[Bucket] = []
+        self._bucket_of: dict[tuple[int, int], Bucket] = {}
+        # Jobs that are alike have one number; a set of numbers, sorted, on a type leads to a bucket.
+        self._alike: list[tuple[str, int, Circle | None]] = []
+        self._alike_of: dict[tuple[str, int, Circle | None], int] = {}
+        self._number_of: dict[int, int] = {}
+        self._seat_buckets: dict[tuple[int, ...], Bucket | None] = {}
+        self._group_buckets: dict[tuple[int, ...], Bucket | None] = {}
+        # Where each device's seat lies now, and each gang's group.
+        self._seat_at: list[_At | None] = [None] * view.layout.device_count
+        self._group_at: dict[tuple[int, ...], _At] = {}
         self._gang_on: dict[int, tuple[int, ...]] = {}
-        self._bits_of: dict[tuple[int, ...], int] = {}
+        self._members: dict[tuple[int, ...], int] = {}
         self._groups: dict[tuple[int, int], tuple[int, ...]] = {}
-        self.changed: Callable[[int, int], None] | None = None
-        for record in view.running.values():
+        self._stopping: set[int] = set()
+        self.changed: Callable[[Bucket], None] | None = None
+        self._build()
+
+    def _build(self) -> None:
+        for record in self._view.running.values():
+            if record.status != _RUNNING:
+                self._stopping.add(record.id)
+        for record in self._view.running.values():
             if record.place is not None:
                 self.placed(record, record.place)
-            leaving = view.ledger.leaving.get(record.id)
-            if leaving is not None:
-                self.placed(record, leaving)
+            old = self._ledger.leaving.get(record.id)
+            if old is not None:
+                self.placed(record, old)
 
     # -- changes ---------------------------------------------------------------------
 
     def placed(self, record: JobRecord, place: Placement) -> None:
         """A job joined the devices' other residents."""
-        if place.share.mode == "spatial":
-            self._refresh(place.devices)
+        if place.share.mode != "spatial":
+            return
+        devices, job = place.devices, record.job
+        kind = (job.model, job.gpus, circle_of(job))
+        number = self._alike_of.get(kind)
+        if number is None:
+            number = self._alike_of[kind] = len(self._alike)
+            self._alike.append(kind)
+        self._number_of[record.id] = number
+        if len(devices) == 1:
+            self._refresh_one(devices[0])
+            return
+        count = self._members[devices] = self._members.get(devices, 0) + 1
+        if count == 1:
+            for device in devices:
+                self._gang_on[device] = devices
+        self._refresh_gang(devices)
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """A job left its neighbours."""
-        if place.share.mode == "spatial":
-            self._refresh(place.devices)
+        if place.share.mode != "spatial":
+            return
+        devices = place.devices
+        if record.id not in self._ledger.held:
+            self._number_of.pop(record.id, None)
+            if self._stopping:
+                self._stopping.discard(record.id)
+        if len(devices) == 1:
+            self._refresh_one(devices[0])
+            return
+        self._members[devices] -= 1
+        self._refresh_gang(devices)
 
     def stopping(self, record: JobRecord) -> None:
         """Nobody joins a job that is about to leave its devices."""
         place = record.place
         if place is not None and place.share.mode == "spatial":
+            self._stopping.add(record.id)
             self._refresh(place.devices)
 
     def capacity(self, devices: tuple[int, ...]) -> None:
@@ -141,158 +167,220 @@ class GroupIndex(Index):
             self._refresh(gang if gang is not None else (device,))
 
     def _refresh(self, devices: tuple[int, ...]) -> None:
-        """Bring the seats of these devices, and the gang they belong to, up to date."""
-        residents = self._view.ledger.residents
-        first = residents[devices[0]]
         if len(devices) == 1:
-            self._update_seats(devices, first)
-            gang = self._gang_on.get(devices[0]) if self._gang_on else None
-            if gang is not None:
-                self._update_group(gang)
-            return
-        for device in devices:
-            if residents[device] != first:
-                for one in devices:
-                    self._update_seats((one,), residents[one])
-                break
+            self._refresh_one(devices[0])
         else:
-            self._update_seats(devices, first)
-        self._update_group(devices)
+            self._refresh_gang(devices)
+
+    # -- seats -------------------------------------------------------------------------
+
+    def _refresh_one(self, device: int) -> None:
+        """Bring one device's seat up to date, and the group of the gang it belongs to."""
+        self._refresh_seat(device)
+        if self._gang_on:
+            gang = self._gang_on.get(device)
+            if gang is not None:
+                self._refresh_group(gang)
+
+    def _refresh_seat(self, device: int) -> None:
+        old, new = self._seat_at[device], self._seat_of(device)
+        if old is not new and old != new:
+            bits = 1 << device
+            if old is not None:
+                self._leave(old, bits)
+            self._seat_at[device] = new
+            if new is not None:
+                self._enter(new, bits)
+
+    def _refresh_gang(self, devices: tuple[int, ...]) -> None:
+        """Bring the seats of a gang's devices, and its group, up to date."""
+        if self._sound() and self._uniform(devices):
+            # Most often a gang's devices are alike before and after: then they move as one.
+            first = devices[0]
+            old, new = self._seat_at[first], self._seat_of(first)
+            if old != new:
+                bits, seat_at = self._bits(devices), self._seat_at
+                if old is not None:
+                    self._leave(old, bits)
+                for device in devices:
+                    seat_at[device] = new
+                if new is not None:
+                    self._enter(new, bits)
+        else:
+            for device in devices:
+                self._refresh_seat(device)
+        self._refresh_group(devices)
+
+    def _uniform(self, devices: tuple[int, ...]) -> bool:
+        """Whether devices of a gang have the same type, residents, room and seat."""
+        residents, seat_at, free, types = self._residents, self._seat_at, self._free, self._types
+        first = devices[0]
+        here, old, room, kind = residents[first], seat_at[first], free[first], types[first]
+        for device in devices:
+            if (
+                residents[device] != here
+                or free[device] != room
+                or types[device] != kind
+                or seat_at[device] != old
+            ):
+                return False
+        return True
 
     def _bits(self, devices: tuple[int, ...]) -> int:
-        """Devices as bits; remembered, as the same gangs' places come again and again."""
-        if len(devices) == 1:
-            return 1 << devices[0]
-        bits = self._bits_of.get(devices)
-        if bits is None:
-            bits = self._bits_of[devices] = sum(1 << d for d in devices)
+        """Devices as bits."""
+        layout, bits = self._view.layout, 0
+        for bay, mask in layout.blocks(devices) or ():
+            bits |= mask << layout.bay_first[bay]
         return bits
 
-    def _update_seats(self, devices: tuple[int, ...], residents: tuple[int, ...]) -> None:
-        """Seats of devices that have the same residents."""
-        seat_at = self._seat_at
-        olds = [seat_at.pop(d, None) for d in devices]
-        first = olds[0]
-        if olds.count(first) == len(olds):
-            if first is not None:
-                self._flip(1, first[0], first[1], self._bits(devices))
-        else:
-            for device, old in zip(devices, olds, strict=True):
-                if old is not None:
-                    self._flip(1, old[0], old[1], 1 << device)
-        if not residents or not self._open(devices, residents):
-            return
-        key = self._key(devices[0], residents, seat=True)
-        if key is None:
-            return
-        slot = self._number(key)
-        free = self._view.ledger.free_memory
-        gib = (free[devices[0]] if len(devices) == 1 else min([free[d] for d in devices])) // GIB
-        self._flip(1, slot, gib, self._bits(devices))
-        at = (slot, gib)
-        for device in devices:
-            seat_at[device] = at
-        if self.changed is not None:
-            self.changed(1, slot)
+    def _seat_of(self, device: int) -> _At | None:
+        """Where a device's seat belongs now; None if nobody may join."""
+        here = self._residents[device]
+        count = len(here)
+        if not 0 < count < self._most:
+            return None
+        ledger, numbers = self._ledger, self._number_of
+        if (ledger.reserved or ledger.leaving or ledger.impaired or self._stopping) and not self._open(
+            (device,), here
+        ):
+            return None  # as _sound, without the call
+        key = (
+            (self._types[device], numbers.get(here[0], -1))
+            if count == 1
+            else (self._types[device], *sorted([numbers.get(j, -1) for j in here]))
+        )
+        try:
+            bucket = self._seat_buckets[key]
+        except KeyError:
+            bucket = self._seat_buckets[key] = self._bucket(1, key)
+        return None if bucket is None else (bucket, self._free[device] // GIB)
 
-    def _update_group(self, devices: tuple[int, ...]) -> None:
+    # -- groups ------------------------------------------------------------------------
+
+    def _refresh_group(self, devices: tuple[int, ...]) -> None:
         """The group of a gang: there only while all its devices have the same residents."""
-        ledger = self._view.ledger
-        old = self._group_at.pop(devices, None)
-        size, first = len(devices), devices[0]
+        old, new = self._group_at.get(devices), self._group_of(devices)
+        if old == new:
+            return
+        first = devices[0]
         if old is not None:
-            self._flip(size, old[0], old[1], 1 << first)
-        residents = ledger.residents[first]
-        if not any(self._holds(j, devices) for j in residents):
-            for device in devices:
-                self._gang_on.pop(device, None)
-            self._groups.pop((size, first), None)
+            self._leave(old, 1 << first)
+        if new is None:
+            del self._group_at[devices]
+            del self._groups[len(devices), first]
             return
-        if self._gang_on.get(first) != devices:
-            for device in devices:
-                self._gang_on[device] = devices
-        for device in devices:
-            if ledger.residents[device] != residents:
-                return
-        if not self._open(devices, residents):
-            return
-        key = self._key(first, residents, seat=False)
-        if key is None:
-            return
-        slot = self._number(key)
-        gib = min([ledger.free_memory[d] for d in devices]) // GIB
-        self._groups[size, first] = devices
-        self._group_at[devices] = (slot, gib)
-        self._flip(size, slot, gib, 1 << first)
-        if self.changed is not None:
-            self.changed(size, slot)
+        self._group_at[devices] = new
+        self._groups[len(devices), first] = devices
+        self._enter(new, 1 << first)
 
-    def _holds(self, job_id: int, devices: tuple[int, ...]) -> bool:
-        place = self._view.ledger.held.get(job_id)
-        return place is not None and place.devices == devices
+    def _group_of(self, devices: tuple[int, ...]) -> _At | None:
+        """Where a gang's group belongs now; None if no gang may join. Forgets a gang of nobody."""
+        if not self._members.get(devices):
+            self._members.pop(devices, None)
+            for device in devices:
+                if self._gang_on.get(device) == devices:
+                    del self._gang_on[device]
+            return None
+        residents, free, first = self._residents, self._free, devices[0]
+        here, least = residents[first], free[first]
+        for device in devices:
+            if residents[device] != here:
+                return None
+            if free[device] < least:
+                least = free[device]
+        if not 0 < len(here) < self._most or not (self._sound() or self._open(devices, here)):
+            return None
+        numbers = self._number_of
+        key = (len(devices), self._types[first], *sorted([numbers.get(j, -1) for j in here]))
+        try:
+            bucket = self._group_buckets[key]
+        except KeyError:
+            bucket = self._group_buckets[key] = self._bucket(len(devices), key[1:])
+        return None if bucket is None else (bucket, least // GIB)
+
+    # -- what the books say --------------------------------------------------------------
+
+    def _sound(self) -> bool:
+        """Nothing anywhere is reserved, about to leave, down or draining: no need to look closer."""
+        ledger = self._ledger
+        return not (ledger.reserved or ledger.leaving or ledger.impaired or self._stopping)
 
     def _open(self, devices: tuple[int, ...], residents: tuple[int, ...]) -> bool:
-        """May anyone join? Not beyond the bound, nor on reserved, failed or draining devices."""
-        view = self._view
-        ledger = view.ledger
-        if len(residents) >= view.settings.max_sharers:
-            return False
+        """May anyone join? Not on reserved, failed or draining devices, nor jobs about to leave."""
+        ledger = self._ledger
         if ledger.reserved and any(d in ledger.reserved for d in devices):
             return False
-        if ledger.leaving and any(j in ledger.leaving for j in residents):
+        if any(j in ledger.leaving or j in self._stopping for j in residents):
             return False
-        records = view.records
-        for job_id in residents:
-            if records[job_id].status != _RUNNING:
-                return False
-        if not ledger.impaired:
-            return True
         node = ledger.layout.device_node
         return all(ledger.usable[d] and not ledger.draining[node[d]] for d in devices)
 
-    def _key(self, device: int, residents: tuple[int, ...], *, seat: bool) -> SlotKey | None:
-        records = self._view.records
-        jobs = [records[j].job for j in residents]
-        circle = circle_of(jobs[0])
-        if circle is None:
+    def _bucket(self, gpus: int, key: tuple[int, ...]) -> Bucket | None:
+        """The bucket for a device type and the numbers of its residents; None if nobody may join."""
+        kind, *numbers = key
+        if min(numbers) < 0:
+            return None  # a resident that holds no share
+        jobs = [self._alike[n] for n in numbers]
+        circle = jobs[0][2]
+        if circle is None or any(job[2] != circle for job in jobs):
             return None
-        if seat and len(jobs) > 1 and any(job.gpus > 1 for job in jobs):
+        if gpus == 1 and len(jobs) > 1 and any(job[1] > 1 for job in jobs):
             # One guest beside a gang member and no more: it bounds the harm to a gang, and the
             # number of distinct slots, which would otherwise run into the hundred thousands.
             return None
-        if len(jobs) == 1:
-            members: tuple[Member, ...] = ((jobs[0].model, jobs[0].gpus if seat else 1),)
-        else:
-            members = tuple(sorted([(job.model, job.gpus if seat else 1) for job in jobs]))
-        return self._types[device], members, circle
+        members = tuple(sorted([(model, size if gpus == 1 else 1) for model, size, _ in jobs]))
+        slot = self._slot((kind, members, circle))
+        found = self._bucket_of.get((gpus, slot))
+        if found is None:
+            found = self._bucket_of[gpus, slot] = Bucket(len(self.buckets), gpus, slot)
+            self.buckets.append(found)
+        return found
 
-    def _number(self, key: SlotKey) -> int:
+    def _slot(self, key: SlotKey) -> int:
         slot = self._slot_of.get(key)
         if slot is None:
             slot = self._slot_of[key] = len(self.slots)
             self.slots.append(key)
+            self.within[key[0], key[2]] = self.within.get((key[0], key[2]), 0) | 1 << slot
         return slot
 
-    def _flip(self, gpus: int, slot: int, gib: int, bits: int) -> None:
-        key = (gpus, slot)
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            bucket = self._buckets[key] = _Bucket()
-        if bucket.flip(gib, bits):
-            self.live[gpus] = self.live.get(gpus, 0) ^ (1 << slot)
+    def _enter(self, at: _At, bits: int) -> None:
+        bucket, gib = at
+        row = bucket.rows.get(gib)
+        if row is None:
+            bucket.rows[gib] = bits
+            if not bucket.word:
+                self.live[bucket.gpus] = self.live.get(bucket.gpus, 0) | bucket.bit
+            bucket.word |= 1 << gib
+        else:
+            bucket.rows[gib] = row | bits
+        if self.changed is not None:
+            self.changed(bucket)
+
+    def _leave(self, at: _At, bits: int) -> None:
+        bucket, gib = at
+        row = bucket.rows[gib] ^ bits
+        if row:
+            bucket.rows[gib] = row
+            return
+        del bucket.rows[gib]
+        bucket.word ^= 1 << gib
+        if not bucket.word:
+            self.live[bucket.gpus] ^= bucket.bit
 
     # -- questions -------------------------------------------------------------------
 
-    def most_room(self, gpus: int, slot: int) -> int:
-        """Free GiB of a slot's roomiest place; -1 if it has none."""
-        bucket = self._buckets.get((gpus, slot))
-        return -1 if bucket is None else bucket.word.bit_length() - 1
-
     def tightest(self, gpus: int, slot: int, gib: int) -> tuple[int, ...] | None:
         """Devices of a slot's place with least free memory that suffices, lowest number first."""
-        return next(self.roomy(gpus, slot, gib), None)
+        bucket = self._bucket_of[gpus, slot]
+        word = bucket.word >> gib
+        if not word:
+            return None
+        row = bucket.rows[gib + (word & -word).bit_length() - 1]
+        first = (row & -row).bit_length() - 1
+        return (first,) if gpus == 1 else self._groups[gpus, first]
 
     def roomy(self, gpus: int, slot: int, gib: int) -> Iterator[tuple[int, ...]]:
         """Devices of a slot's places with enough memory, tightest first."""
-        for first in self._buckets[gpus, slot].firsts(gib):
+        for first in self._bucket_of[gpus, slot].firsts(gib):
             yield (first,) if gpus == 1 else self._groups[gpus, first]

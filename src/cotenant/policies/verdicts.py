@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from cotenant.model.view import View
 from cotenant.policies.groups import SlotKey
 
-__all__ = ["LEVELS", "Rank", "Verdicts"]
+__all__ = ["LEVELS", "Rank", "Taste", "Verdicts"]
 
 LEVELS = 64
 """Gains are sorted into this many levels, so that a search can skip to the best one occupied:
@@ -18,6 +20,67 @@ Rank = tuple[float, SlotKey]
 def _level(gain: float) -> int:
     """0 for the best gains, LEVELS - 1 for those near nothing or below."""
     return LEVELS - 1 - min(LEVELS - 1, max(0, int(gain * LEVELS)))
+
+
+class Taste:
+    """What is known of one model: which slots suit it, as bit sets over slots.
+
+    Attributes
+    ----------
+    judged : int
+        Slots looked at.
+    fine : int
+        Those where nobody falls below the floor: enough for a short guest.
+    worth : int
+        Those where the gain suffices, too.
+    bands : list of int
+        The fine ones by level of gain, best first; no band is empty.
+    ranks : dict of int to Rank
+        Of the fine ones.
+    """
+
+    __slots__ = ("_levels", "bands", "fine", "judged", "model", "ranks", "worth")
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.judged = self.fine = self.worth = 0
+        self.bands: list[int] = []
+        self._levels: list[int] = []
+        self.ranks: dict[int, Rank] = {}
+
+    def accept(self, slot: int, gain: float, key: SlotKey, *, worth: bool) -> None:
+        """A slot is fine."""
+        bit, level = 1 << slot, _level(gain)
+        self.fine |= bit
+        if worth:
+            self.worth |= bit
+        self.ranks[slot] = (-gain, key)
+        at = bisect_left(self._levels, level)
+        if at < len(self._levels) and self._levels[at] == level:
+            self.bands[at] |= bit
+        else:
+            self._levels.insert(at, level)
+            self.bands.insert(at, bit)
+
+    def best(self, slots: int) -> list[tuple[Rank, int]]:
+        """Of some fine slots, those of the best band, best first, each with its rank."""
+        for band in self.bands:
+            bits = band & slots
+            if bits:
+                if not bits & (bits - 1):
+                    slot = bits.bit_length() - 1
+                    return [(self.ranks[slot], slot)]
+                return sorted(self._ranked(bits))
+        return []
+
+    def _ranked(self, bits: int) -> list[tuple[Rank, int]]:
+        found = []
+        while bits:
+            bit = bits & -bits
+            bits ^= bit
+            slot = bit.bit_length() - 1
+            found.append((self.ranks[slot], slot))
+        return found
 
 
 class Verdicts:
@@ -36,21 +99,26 @@ class Verdicts:
         self._forecast = view.forecast
         self._types = [kind.name for kind in view.layout.types]
         self._min_speed, self._min_gain = min_speed, min_gain
-        # One tuple for each model and slot, shared by all classes that judge it.
-        self._known: dict[tuple[str, int], tuple[int, Rank] | None] = {}
+        self._tastes: dict[str, Taste] = {}
         self._sets: dict[tuple[int, tuple[str, ...]], tuple[float, dict[str, float]]] = {}
 
-    def of(self, model: str, short: bool, slot: int, key: SlotKey) -> tuple[int, Rank] | None:
-        """Level and rank of a model in a slot; None if it is not acceptable."""
-        memo = (model, slot)
-        if memo in self._known:
-            verdict = self._known[memo]
-        else:
-            gain = self._gain(model, key)
-            verdict = self._known[memo] = None if gain is None else (_level(gain), (-gain, key))
-        if verdict is None or (-verdict[1][0] < self._min_gain and not short):
-            return None
-        return verdict
+    def taste(self, model: str) -> Taste:
+        """What is known of a model."""
+        found = self._tastes.get(model)
+        if found is None:
+            found = self._tastes[model] = Taste(model)
+        return found
+
+    def judge(self, taste: Taste, bits: int, slots: list[SlotKey]) -> None:
+        """Look at slots, given as bits, that were not looked at before."""
+        taste.judged |= bits
+        while bits:
+            bit = bits & -bits
+            bits ^= bit
+            slot = bit.bit_length() - 1
+            gain = self._gain(taste.model, slots[slot])
+            if gain is not None:
+                taste.accept(slot, gain, slots[slot], worth=gain >= self._min_gain)
 
     def _gain(self, model: str, key: SlotKey) -> float | None:
         """Normalised throughput gained, a gang's loss counted on all its devices; None below the floor."""
