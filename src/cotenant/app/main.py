@@ -27,7 +27,7 @@ import typer
 from typer.core import TyperGroup
 
 from cotenant import __version__
-from cotenant.app import inputs, members, reading, running
+from cotenant.app import inputs, measuring, members, predicting, reading, running
 from cotenant.app.console import error, say
 from cotenant.errors import CotenantError
 
@@ -93,6 +93,8 @@ def _root(
 
 running.add_to(app)
 reading.add_to(app)
+measuring.add_to(app)
+predicting.add_to(app)
 inputs.add_to(app)
 members.add_to(app)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from itertools import accumulate
 from operator import mul, sub
@@ -116,17 +116,38 @@ class RecentRuntime:
         self._promised[job.id] = (low, high)
         return Interval(mean, min(low, mean), max(high, mean))
 
-    def quantile_s(self, job: Job, q: float) -> float:
+    def quantile_s(self, job: Job, q: float, elapsed_s: float = 0.0) -> float:
         """Seconds within which a share ``q`` of the latest alike jobs ended.
+
+        Of those that ran longer than ``elapsed_s``, so that a job under way is told apart from
+        those that crashed at once. If none did, the tail is taken for a Pareto's of index one:
+        half of what has run so long ends before twice as long.
 
         Raises
         ------
         ConfigError
-            If q lies outside [0, 1].
+            If q lies outside [0, 1] or the seconds elapsed are negative.
         """
-        if not 0.0 <= q <= 1.0:
-            raise ConfigError(f"a quantile lies in [0, 1], found {q}")
-        return _quantile(*self._distribution(job), q)
+        if not 0.0 <= q <= 1.0 or not elapsed_s >= 0.0:
+            raise ConfigError(
+                f"a quantile lies in [0, 1] and elapsed time is not negative, found {q}, {elapsed_s}"
+            )
+        values, cumulated = self._distribution(job)
+        if elapsed_s > 0.0:
+            first = bisect_right(values, math.log(elapsed_s))
+            if first == len(values):
+                return elapsed_s / max(1.0 - q, 1e-9)
+            before = cumulated[first - 1] if first else 0.0
+            values, cumulated = values[first:], [weight - before for weight in cumulated[first:]]
+        return _quantile(values, cumulated, q)
+
+    def alike(self, job: Job) -> tuple[int, str]:
+        """How many kept durations the finest known group holds, and what its jobs share."""
+        told = ("tenant, user, name, devices and model", "tenant, user and devices", "devices and model")
+        for key, what in zip(self._keys(job), (*told, "nothing"), strict=True):
+            if (ring := self._groups.get(key)) is not None:
+                return len(ring.values), what
+        return 0, "nothing"
 
     def observe(self, job: Job, work_s: float) -> None:
         """Learn from a job that ended with this much work."""

@@ -105,14 +105,24 @@ class LightSampler:
         if self.sample is not None:
             return self.sample
         self._times.append(took)
-        kept = self._times[self.warmup :]
         late = now_s - self._began_s >= self.limit_s
-        if len(kept) >= self.measured or late:
-            # Cut short, the warm-up's later half is worth more than nothing.
-            used = kept or self._times[len(self._times) // 2 :]
-            middle, low, high = median_of(used)
-            self.sample = StepSample(middle, low, high, len(used), bool(kept))
+        if len(self._times) >= self.warmup + self.measured or late:
+            self.sample = self.so_far()
         return self.sample
+
+    def so_far(self) -> StepSample:
+        """What is known before the sample is complete.
+
+        Raises
+        ------
+        ConfigError
+            If no iteration has ended since ``begin``.
+        """
+        kept = self._times[self.warmup :]
+        # Cut short, the warm-up's later half is worth more than nothing.
+        used = kept or self._times[len(self._times) // 2 :]
+        middle, low, high = median_of(used)
+        return StepSample(middle, low, high, len(used), bool(kept))
 
 
 def median_of(values: list[float]) -> tuple[float, float, float]:

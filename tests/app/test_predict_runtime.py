@@ -1,0 +1,79 @@
+"""``cotenant predict runtime``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cotenant.app.main import app
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["predict", "runtime", *words])
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "jobs.csv"
+    rows = [f"run-{k},{k * 100000},{60 if k % 4 else 6000},1,ann" for k in range(24)]
+    path.write_text("name,submit_s,duration_s,gpus,user\n" + "\n".join(rows) + "\n")
+    return str(path)
+
+
+def test_quantiles_of_alike_jobs(trace: str) -> None:
+    code, out, _ = run(trace, "--user", "ann", "--name", "run-77", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["runs_s"]["p50"] == pytest.approx(60.0)
+    assert found["latest_alike"] == 24
+    code, out, _ = run(trace, "--user", "ann", "--name", "run-77", "--elapsed", "10min", "--json")
+    assert json.loads(out)["runs_s"]["p50"] == pytest.approx(6000.0)
+
+
+def test_errors_over_the_history(trace: str) -> None:
+    code, out, _ = run(trace, "--evaluate")
+    assert code == 0
+    assert "history" in out
+    assert "recent" in out
+
+
+def test_the_steps_of_a_run_say_when_it_ends(tmp_path: Path) -> None:
+    steps = tmp_path / "steps"
+    # The first five of 2 s warm up, then 0.5 s each; 41 ends of steps.
+    ends = [0.0]
+    for k in range(40):
+        ends.append(ends[-1] + (2.0 if k < 5 else 0.5))
+    steps.write_text("".join(f"{round(t * 1e9)}\n" for t in ends))
+    code, out, _ = run("--steps", str(steps), "--iterations", "141", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["sample"]["iteration_s"] == pytest.approx(0.5)
+    assert found["remaining_s"]["at_s"] == pytest.approx(50.0)
+    assert "will finish 50s after" in run("--steps", str(steps), "--iterations", "141")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "give a trace of jobs that ended"),
+        (["--steps", "absent"], "absent: no such file"),
+        (["absent.csv"], "absent.csv"),
+        (["absent.csv", "--steps", "x"], "not both"),
+    ],
+)
+def test_what_is_missing_is_named(words: list[str], told: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (1, "")
+    assert told in err
+
+
+def test_more_steps_than_iterations_and_too_few_are_refused(tmp_path: Path) -> None:
+    steps = tmp_path / "steps"
+    steps.write_text("1\n2\n")
+    assert "holds 2 steps" in run("--steps", str(steps))[2]
+    steps.write_text("".join(f"{k}000000000\n" for k in range(1, 30)))
+    assert "progress 29 must lie in 0..10" in run("--steps", str(steps), "--iterations", "10")[2]
