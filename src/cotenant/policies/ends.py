@@ -35,6 +35,8 @@ class Ends(Index):
     def __init__(self, view: View) -> None:
         self._view = view
         self.version = self.moves = self.gains = 0
+        self._log: list[int] = []
+        self._log_start = -1
         self.build()
 
     def build(self) -> None:
@@ -48,8 +50,9 @@ class Ends(Index):
         self.device_s = [0.0] * view.layout.device_count
         self._job_s: dict[int, float] = {}
         self._cpu_only: dict[int, dict[int, JobRecord]] = {}
-        self._log: list[int] = []
-        self._log_start = 0
+        # Marks from before lie too far back to be answered: all has changed.
+        self._log_start += len(self._log) + 1
+        self._log.clear()
         self._log_limit = 4 * view.layout.node_count + 64
         self._trackers: dict[tuple[object, ...], PlaceEnds | KindEnds] = {}
         for record in view.running.values():

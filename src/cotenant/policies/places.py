@@ -51,6 +51,8 @@ class PlaceEnds:
     tree : MinTree
         By position among the type's bays (or by node, for CPU-only jobs). Numbers may be
         too early, never too late; ``earliest`` checks them.
+    bay_of : dict of int to int
+        The bay on each node (-1 for CPU-only jobs); nodes without a place are absent.
     found : Found or None
         What ``find`` answered last, if nothing that changed since bears on it.
     """
@@ -63,12 +65,13 @@ class PlaceEnds:
             [layout.bay_node[b] for b in self.bays] if shape.gpus else list(range(layout.node_count))
         )
         self._where: dict[int, int] = {n: i for i, n in enumerate(self._nodes)}
+        self.bay_of: dict[int, int] = {n: self.bays[i] if self.bays else -1 for n, i in self._where.items()}
         self._spans = [(layout.bay_first[b], layout.bay_first[b] + layout.bay_size[b]) for b in self.bays]
         self._host = bool(shape.cpu_milli or shape.host_bytes) or not shape.gpus
         self._room_s: Callable[[int], float] = self._with_host if self._host else self._devices_only
         self._mark = -1
         self.found: Found | None = None
-        self._hidden: set[int] = set()
+        self._hidden: dict[int, float] = {}
         self._values: list[float] = []
         self.tree = MinTree(())
 
@@ -76,7 +79,9 @@ class PlaceEnds:
         """Bring the places that changed up to date."""
         nodes, self._mark = self._ends.changes(self._mark)
         if nodes is None:
-            self._values = [_INF if i in self._hidden else self._room_s(i) for i in range(len(self._nodes))]
+            self._values = [self._room_s(i) for i in range(len(self._nodes))]
+            for place in self._hidden:
+                self._hidden[place], self._values[place] = self._values[place], _INF
             self.tree = MinTree(self._values)
             self.found = None
             return
@@ -84,7 +89,7 @@ class PlaceEnds:
         spans, last, device_s, found = self._spans, self._shape.gpus - 1, self._ends.device_s, self.found
         for node in set(nodes) if len(nodes) > 1 else nodes:
             place = where.get(node, -1)
-            if place < 0 or place in hidden:
+            if place < 0:
                 continue
             if self._host:
                 value = self._with_host(place)
@@ -92,6 +97,9 @@ class PlaceEnds:
                 # ``_devices_only``, without the call.
                 first, end = spans[place]
                 value = sorted(device_s[first:end])[last] if last < end - first else _INF
+            if place in hidden:
+                hidden[place] = value
+                continue
             if value != values[place]:
                 values[place] = value
                 tree.set(place, value)
@@ -136,23 +144,16 @@ class PlaceEnds:
             spare = bisect_right(free_s, start_s) - self._shape.gpus
         return Found(place, start_s, spare, until_s)
 
-    def of_node(self, node: int) -> int:
-        """The place on a node; -1 if it has none."""
-        return self._where.get(node, -1)
+    def hide(self, place: int) -> None:
+        """Answer as if a place had no room, until ``show``."""
+        self._hidden[place] = self._values[place]
+        self._put(place, _INF)
 
-    def hide(self, node: int) -> None:
-        """Answer as if a node had no room, until ``show``."""
-        place = self._where.get(node, -1)
-        if place >= 0:
-            self._hidden.add(place)
-            self._put(place, _INF)
-
-    def show(self, node: int) -> None:
-        """Undo ``hide``."""
-        place = self._where.get(node, -1)
-        if place >= 0:
-            self._hidden.discard(place)
-            self._put(place, self._room_s(place))
+    def show(self) -> None:
+        """Undo ``hide``, for all places."""
+        for place, value in self._hidden.items():
+            self._put(place, value)
+        self._hidden.clear()
 
     def _put(self, place: int, value: float) -> None:
         self._values[place] = value
@@ -167,6 +168,10 @@ class PlaceEnds:
     def at(self, place: int) -> tuple[int, int]:
         """Bay (-1 for CPU-only jobs) and node of a place."""
         return (self.bays[place] if self.bays else -1), self._nodes[place]
+
+    def open_at(self, node: int, now: float) -> bool:
+        """Whether there may be room on a node by now, unless it is hidden."""
+        return self._values[self._where[node]] <= now
 
     def _devices_only(self, place: int) -> float:
         first, end = self._spans[place]

@@ -9,12 +9,12 @@ from cotenant.model.ledger import low_bits
 from cotenant.model.plan import Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
-from cotenant.model.view import View
+from cotenant.model.view import Index, View
 from cotenant.policies.ends import Ends
 from cotenant.policies.fit import UNKNOWN_S, Speeds, startup_s
 from cotenant.policies.places import PlaceEnds
 
-__all__ = ["NodeProfile", "Promises", "Room"]
+__all__ = ["NodeProfile", "Profiles", "Promises", "Room"]
 
 _INF = float("inf")
 _Step = tuple[float, int, int, int, int]
@@ -29,6 +29,8 @@ class NodeProfile:
     next_s : float
         The first predicted end on the node.
     """
+
+    __slots__ = ("cpu", "free", "host", "next_s", "node", "open", "steps", "taken")
 
     def __init__(self, view: View, ends: Ends, node: int) -> None:
         ledger, layout = view.ledger, view.layout
@@ -48,7 +50,7 @@ class NodeProfile:
             if place is None:
                 continue
             for at, cpu, host in ledger.host_parts(place, job.cpu_milli, job.host_memory_bytes):
-                if at == node:
+                if at == node and (cpu or host):
                     insort(self.steps, (end_s, -1, 0, cpu, host))
             for bay, mask in layout.blocks(place.devices) or ():
                 if bay in self.free:
@@ -57,6 +59,14 @@ class NodeProfile:
                         mask >> i & 1 and ends.device_s[first + i] < _INF for i in range(layout.bay_size[bay])
                     )
                     insort(self.steps, (end_s, bay, back, 0, 0))
+
+    def copy(self) -> NodeProfile:
+        """The same, to be promised away."""
+        new = NodeProfile.__new__(NodeProfile)
+        new.node, new.open, new.next_s = self.node, self.open, self.next_s
+        new.cpu, new.host = self.cpu, self.host
+        new.free, new.taken, new.steps = self.free.copy(), self.taken.copy(), self.steps.copy()
+        return new
 
     def earliest(self, shape: Shape, bay: int, hold_s: float, now: float, before_s: float = _INF) -> float:
         """The first time from which a shape has room here for ``hold_s`` seconds.
@@ -129,6 +139,32 @@ class NodeProfile:
         return found
 
 
+class Profiles(Index):
+    """Profiles of nodes without promises, made anew only where something changed."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._ends = view.index(Ends)
+        self._mark = -1
+        self._known: dict[int, NodeProfile] = {}
+
+    def update(self) -> None:
+        """Forget the nodes that changed."""
+        nodes, self._mark = self._ends.changes(self._mark)
+        if nodes is None:
+            self._known.clear()
+        else:
+            for node in nodes:
+                self._known.pop(node, None)
+
+    def of(self, node: int) -> NodeProfile:
+        """A node's profile, to be promised away."""
+        known = self._known.get(node)
+        if known is None or known.next_s <= self._view.now:
+            known = self._known[node] = NodeProfile(self._view, self._ends, node)
+        return known.copy()
+
+
 class Room:
     """What is free now, at most: less what was given away in this pass."""
 
@@ -170,6 +206,8 @@ class Promises:
 
     def __init__(self, view: View, ends: Ends) -> None:
         self._view, self._ends = view, ends
+        self._profiles = view.index(Profiles)
+        self._profiles.update()
         self._nodes: dict[int, NodeProfile] = {}
         self._asked: dict[PlaceEnds, None] = {}
         self._speeds = Speeds(view)
@@ -178,8 +216,7 @@ class Promises:
     def close(self) -> float:
         """Leave the index as it was; until when, at most, this pass holds."""
         for places in self._asked:
-            for node in self._nodes:
-                places.show(node)
+            places.show()
         return min((profile.next_s for profile in self._nodes.values()), default=_INF)
 
     def promise(self, record: JobRecord, why: Why) -> Start | None:
@@ -216,9 +253,7 @@ class Promises:
     def _touch(self, node: int) -> NodeProfile:
         profile = self._nodes.get(node)
         if profile is None:
-            profile = self._nodes[node] = NodeProfile(self._view, self._ends, node)
-            for places in self._asked:
-                places.hide(node)
+            profile = self._nodes[node] = self._profiles.of(node)
         return profile
 
     def _take(self, profile: NodeProfile, bay: int, gpus: int) -> tuple[int, ...]:
@@ -226,19 +261,21 @@ class Promises:
         profile.taken[bay] |= mask
         return self._view.layout.devices(bay, mask)
 
-    def _places(self, shape: Shape, kind: int) -> PlaceEnds:
-        places = self._ends.places(shape, kind)
-        if places not in self._asked:
-            self._asked[places] = None
-            for node in self._nodes:
-                places.hide(node)
-        return places
+    def _untouched(self, places: PlaceEnds) -> tuple[int, float]:
+        """The first place with room among nodes nobody was promised anything on, and when."""
+        now, touched = self._view.now, self._nodes
+        self._asked[places] = None
+        while True:
+            place, start_s = places.earliest(now)
+            if start_s == _INF or places.at(place)[1] not in touched:
+                return place, start_s
+            places.hide(place)
 
     def _earliest(self, shape: Shape, kind: int, hold_s: float) -> tuple[float, int, int]:
         """Time, node and bay; if that is now, the tightest place; then the lowest number."""
         now, whole = self._view.now, self._view.ledger.whole
-        places = self._places(shape, kind)
-        place, start_s = places.earliest(now)
+        places = self._ends.places(shape, kind)
+        place, start_s = self._untouched(places)
         options: list[tuple[float, int, int, int]] = []
         best_s = _INF
         if start_s < _INF:
@@ -246,11 +283,12 @@ class Promises:
             room = whole[bay].bit_count() if bay >= 0 and start_s <= now else 0
             best_s = max(start_s, now)
             options.append((best_s, room, node, bay))
+        bay_of = places.bay_of
         for node, profile in self._nodes.items():
-            place = places.of_node(node)
-            if place < 0:
+            there = bay_of.get(node)
+            if there is None or not profile.open:
                 continue
-            bay = places.at(place)[0]
+            bay = there
             at = profile.earliest(shape, bay, hold_s, now, best_s)
             if at <= best_s and at < _INF:
                 best_s = at
@@ -268,7 +306,7 @@ class Promises:
         ledger, kind = self._view.ledger, self._view.layout.bay_type[found[0]]
         for bay in ledger.bays_by_room(kind, shape.gpus):
             node = ledger.layout.bay_node[bay]
-            if places.tree[places.of_node(node)] <= self._view.now:
+            if node not in self._nodes and places.open_at(node, self._view.now):
                 return bay, node
         return found
 
