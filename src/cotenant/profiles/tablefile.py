@@ -207,6 +207,9 @@ def _published_row(cells: _Cells, wanted: Sequence[str] | None, sides: Counter[s
     if any(cells.text(side + "_num_gpus") not in ("", "1") for side in "ab"):
         sides["unused: jobs on several devices"] += 2
         return None
+    if cells.text("c_model"):
+        sides["unused: more than two jobs"] += 2
+        return None
     status = cells.need("status")
     device = cells.need("gpu_type")
     speeds = [_published_speed(cells, side, status, sides) for side in "ab"]

@@ -27,7 +27,7 @@ from cotenant.profiles.measure.schedule import Next, Schedule
 from cotenant.profiles.measure.tables import INTERVALS, PAIRS, SOLOS, Tables, make_tables, write_tables
 from cotenant.profiles.measure.target import Target
 
-__all__ = ["JOURNAL", "KIND", "MANIFEST", "Campaign", "Outcome", "Progress", "rewrite_tables"]
+__all__ = ["JOURNAL", "KIND", "MANIFEST", "Campaign", "Outcome", "Progress"]
 
 JOURNAL, MANIFEST, KIND = "journal.jsonl", "manifest.json", "cotenant-measurement"
 _TABLES_EVERY_S = 20.0
@@ -205,16 +205,6 @@ class Campaign:
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
         beside.replace(self.folder / MANIFEST)
         return tables
-
-
-def rewrite_tables(file: MeasureFile, target: Target, folder: Path) -> Tables:
-    """Make the tables of a folder anew from its journal, measuring nothing."""
-    campaign = Campaign(file, target, folder)
-    journal = Journal(folder / JOURNAL, campaign._start())
-    journal.close()
-    tables = make_tables(file, target, journal.repeats)
-    write_tables(folder, tables)
-    return tables
 
 
 def _claim(folder: Path) -> None:

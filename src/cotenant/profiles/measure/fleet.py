@@ -268,7 +268,7 @@ class Fleet:
             seconds=at.seconds,
             speed=at.speed / free,
             taken=taken,
-            ran_share=ran,
+            ran_share=None if ran is None else ran / free,
             cpu_s_per_step=None if at.cpu_s is None else at.cpu_s / at.steps,
             memory_mib=self._memory(last, series, worker.pid),
             device_busy_pct=None if process is None else process.mean("busy_pct"),

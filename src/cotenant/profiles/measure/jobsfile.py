@@ -34,7 +34,7 @@ from cotenant.model.quantities import parse_bytes, parse_duration
 from cotenant.profiles.jobs.included import find_included
 from cotenant.profiles.runs import JobConfig
 
-__all__ = ["JobSpec", "MeasureFile", "MeasureSettings", "parse_jobs", "read_jobs"]
+__all__ = ["JobSpec", "MeasureFile", "MeasureSettings", "override", "parse_jobs", "read_jobs"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Clock = Literal["", "available", "wall"]
@@ -234,6 +234,23 @@ def parse_jobs(text: str, *, name: str = "jobs", base: str = "") -> MeasureFile:
     _check_distinct(jobs, name)
     _check_settings(settings, {job.name for job in jobs}, name)
     return MeasureFile(settings=settings, jobs=jobs, base=base)
+
+
+def override(
+    file: MeasureFile, *, device: str = "", budget: str = "", seed: int | None = None
+) -> MeasureFile:
+    """The file with what the command line gave in place of its settings; empty means as it is.
+
+    Raises
+    ------
+    ConfigError
+        If a value given cannot be used.
+    """
+    changes: dict[str, Any] = {"device": device, "budget": budget, "seed": seed}
+    given = {name: value for name, value in changes.items() if value not in ("", None)}
+    settings = msgspec.structs.replace(file.settings, **given)
+    _check_settings(settings, {job.name for job in file.jobs}, "as given")
+    return msgspec.structs.replace(file, settings=settings)
 
 
 def _convert(raw: Any, kind: Any, where: str) -> Any:

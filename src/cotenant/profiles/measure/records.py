@@ -35,7 +35,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     taken : float or None
         Share of the time that others took from it; None if unknown.
     ran_share : float or None
-        Time on the cores over the window, summed over threads.
+        Time on the cores over the window (by the campaign's clock), summed over threads.
     cpu_s_per_step : float or None
     memory_mib : float or None
         CPUs: resident set. NVIDIA: device memory.
