@@ -73,6 +73,7 @@ class Physics:
         self._truth = truth
         self._runs = runs
         self._sharers: dict[int, tuple[int, ...]] = {}
+        self._bay_of, self._type_of = layout.device_bay, layout.device_type
         self._solo: dict[tuple[str, int], float] = {}
         self._co: dict[tuple[str, tuple[str, ...], int], tuple[float, str]] = {}
 
@@ -155,12 +156,12 @@ class Physics:
         devices, layout = place.devices, self.layout
         if not devices:
             return 1.0
-        bays = layout.device_bay
-        if len(devices) == job.gpus and bays[devices[0]] == bays[devices[-1]]:
-            # All in one bay, as they are ascending.
-            kind = layout.device_type[devices[0]]
-            known = self._solo.get((job.model, kind))
-            return known if known is not None else self._solo_speed(job.model, kind)
+        if (count := len(devices)) == job.gpus:
+            bays, first = self._bay_of, devices[0]
+            if count == 1 or bays[first] == bays[devices[-1]]:
+                # All in one bay, as they are ascending.
+                known = self._solo.get((job.model, kind := self._type_of[first]))
+                return known if known is not None else self._solo_speed(job.model, kind)
         kinds = {layout.device_type[d] for d in devices}
         speed = min(self._solo_speed(job.model, k) for k in kinds)
         widest = max(layout.bay_size[b] for k in kinds for b in layout.type_bays[k])

@@ -11,6 +11,8 @@ from cotenant.model.workload import Behaviour, Workload
 
 __all__ = ["Arrivals", "Incidents"]
 
+_NO_MORE = (Job(id=-1, name="", submit_s=math.inf), Behaviour(math.inf))
+
 
 class Arrivals:
     """Jobs to come, in order.
@@ -23,16 +25,14 @@ class Arrivals:
 
     def __init__(self, workload: Workload) -> None:
         self._pairs = workload.pairs()
-        self._next: tuple[Job, Behaviour] | None = next(self._pairs, None)
-        self.next_s = math.inf if self._next is None else self._next[0].submit_s
+        self._next = next(self._pairs, _NO_MORE)
+        self.next_s = self._next[0].submit_s
 
     def take(self) -> tuple[Job, Behaviour]:
-        """The next job and what it will do."""
+        """The next job and what it will do; only while ``next_s`` is finite."""
         taken = self._next
-        if taken is None:
-            raise IndexError("no job is left to arrive")
-        self._next = found = next(self._pairs, None)
-        self.next_s = math.inf if found is None else found[0].submit_s
+        self._next = found = next(self._pairs, _NO_MORE)
+        self.next_s = found[0].submit_s
         return taken
 
 

@@ -28,6 +28,7 @@ from cotenant.model.workload import Behaviour, Workload
 __all__ = ["SimulatedExecutor"]
 
 _INF = math.inf
+# The end of a run, by far the most frequent, is told by being 0.
 _END, _READY, _SAVED, _LEFT_OLD, _GAVE_UP = range(5)
 _Entry = tuple[float, int, int, int]
 
@@ -89,30 +90,33 @@ class SimulatedExecutor:
 
     def wait(self, until: float) -> list[ev.Event]:
         """Events of the next instant, in the documented order."""
-        before = self._now
+        before, heap = self._now, self._heap
         while True:  # an instant of void entries, or one without rate events, has nothing to tell
-            heap, t = self._heap, self._outside_s
-            if heap and heap[0][0] < t:
-                t = heap[0][0]
-            if t > until or t == _INF:
-                self._now = until if until < _INF else before
-                return []
-            self._now = t
-            played = t == self._outside_s and self._come(t)
+            t, played = self._outside_s, False
+            if heap and (first := heap[0][0]) < t:
+                if first > until:
+                    break
+                self._now = t = first
+            elif t > until or t == _INF:
+                break
+            else:
+                self._now = t
+                played = self._come(t)
             while heap and heap[0][0] <= t:
                 entry = heappop(heap)
-                if entry[2] != _END:
+                if entry[2]:
                     if self._valid(entry):
                         self._due(entry)
                 elif (run := self._runs.get(entry[1])) is not None and run.epoch == entry[3]:
                     self._finish(run)
-                heap = self._heap  # it may have been swept
             if out := self._out:
                 self._out = []
                 if played:
                     # A request to cancel comes last: the rest of this instant has happened to the job already.
                     out.sort(key=lambda event: isinstance(event, ev.CancelRequested))
                 return out
+        self._now = until if until < _INF else before
+        return []
 
     def _come(self, t: float) -> bool:
         """What comes from outside at this time; True if that is more than arrivals."""
@@ -155,13 +159,14 @@ class SimulatedExecutor:
         return {job_id: run.place for job_id, run in self._runs.items()}
 
     def _push(self, t: float, job_id: int, kind: int, epoch: int) -> None:
-        heappush(self._heap, (t, job_id, kind, epoch))
-        if len(self._heap) > 4 * (len(self._runs) + len(self._patient)) + 4096:
-            self._heap = [e for e in self._heap if self._valid(e)]
-            heapify(self._heap)
+        heap = self._heap
+        heappush(heap, (t, job_id, kind, epoch))
+        if len(heap) > 4 * (len(self._runs) + len(self._patient)) + 4096:
+            heap[:] = [e for e in heap if self._valid(e)]
+            heapify(heap)
 
     def _due(self, entry: _Entry) -> None:
-        kind, job_id = entry[2], entry[1]
+        _, job_id, kind, _ = entry
         if kind == _READY:
             run = self._runs[job_id]
             run.paused = False

@@ -34,6 +34,8 @@ class Layout:
     type_bays : list of list of int
         Bays of each type, in node order.
     node_bays, node_devices : list of tuple of int
+    alone : list of tuple of int
+        Each device by itself: one shared tuple for each.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -61,7 +63,7 @@ class Layout:
             bays = tuple(self._add_bay(number, self.type_id[k], c) for k, c in counts.items())
             self.node_bays.append(bays)
             self.node_devices.append(tuple(range(first, len(self.device_node))))
-        self._alone = [(device,) for device in range(len(self.device_node))]
+        self.alone = [(device,) for device in range(len(self.device_node))]
         self._by_devices: dict[tuple[int, ...], tuple[Block, ...] | None] = {}
         self._by_block: dict[Block, tuple[int, ...]] = {}
 
@@ -121,7 +123,7 @@ class Layout:
     def devices(self, bay: int, mask: int) -> tuple[int, ...]:
         """The devices of a block, one shared tuple for each block."""
         if not mask & (mask - 1) and mask:
-            return self._alone[self.bay_first[bay] + mask.bit_length() - 1]
+            return self.alone[self.bay_first[bay] + mask.bit_length() - 1]
         key = (bay, mask)
         found = self._by_block.get(key)
         if found is None:

@@ -84,7 +84,12 @@ class Ledger:
         # answer depends on the books alone, never on the order of changes.
         self._bays_with = [[0] * (widest + 1) for _ in layout.types]
         self._counts = [0] * len(layout.types)
-        self._bay_of, self._bit_of = layout.device_bay, layout.device_bit
+        self._bay_of, self._bit_of, self._memory_of = (
+            layout.device_bay,
+            layout.device_bit,
+            layout.device_memory,
+        )
+        self._first_of = layout.bay_first
         self._index_of = [
             (kind, bit, self._bays_with[kind])
             for kind, bit in zip(layout.bay_type, layout.bay_bit, strict=True)
@@ -104,12 +109,13 @@ class Ledger:
         return mask
 
     def _set_whole(self, bay: int, mask: int) -> None:
-        old = self.whole[bay]
-        if mask == old:
+        whole = self.whole
+        before, after = whole[bay].bit_count(), mask.bit_count()
+        whole[bay] = mask
+        if before == after:
             return
-        self.whole[bay] = mask
-        before, after = old.bit_count(), mask.bit_count()
         kind, bit, rows = self._index_of[bay]
+        self.free_count[kind] += after - before
         if before:
             rows[before] = row = rows[before] ^ bit
             if not row:
@@ -119,7 +125,6 @@ class Ledger:
             if not row:
                 self._counts[kind] ^= 1 << after
             rows[after] = row | bit
-        self.free_count[kind] += after - before
 
     # -- changes ---------------------------------------------------------------------
 
@@ -129,11 +134,11 @@ class Ledger:
         devices = place.devices
         if place.share is WHOLE and len(devices) == 1:
             # Most jobs of most traces: one whole device.
-            device = devices[0]
+            (device,) = devices
             self.residents[device] = (job_id,)
             self.free_milli[device] = self.free_memory[device] = 0
-            bay = self._bay_of[device]
-            self._set_whole(bay, self.whole[bay] & ~self._bit_of[device])
+            if (old := self.whole[bay := self._bay_of[device]]) & (bit := self._bit_of[device]):
+                self._set_whole(bay, old ^ bit)
         else:
             self._take(job_id, place)
         if cpu_milli or host_bytes:
@@ -144,10 +149,10 @@ class Ledger:
         place = self.held.pop(job_id)
         devices = place.devices
         if place.share is WHOLE and len(devices) == 1 and not self.reserved and not self.impaired:
-            device = devices[0]
+            (device,) = devices
             self.residents[device] = ()
             self.free_milli[device] = DEVICE_MILLI
-            self.free_memory[device] = self.layout.device_memory[device]
+            self.free_memory[device] = self._memory_of[device]
             bay = self._bay_of[device]
             self._set_whole(bay, self.whole[bay] | self._bit_of[device])
         else:
@@ -313,7 +318,9 @@ class Ledger:
         row = self._bays_with[kind][gpus + (counts & -counts).bit_length() - 1]
         bay = self.layout.type_bays[kind][(row & -row).bit_length() - 1]
         mask = self.whole[bay]
-        return self.layout.devices(bay, mask & -mask if gpus == 1 else low_bits(mask, gpus))
+        if gpus == 1:
+            return self.layout.alone[self._first_of[bay] + (mask & -mask).bit_length() - 1]
+        return self.layout.devices(bay, low_bits(mask, gpus))
 
     def lowest_bay(self, kind: int, gpus: int) -> int:
         """The lowest-numbered bay of this type with at least ``gpus`` free whole devices; -1 if none."""

@@ -41,15 +41,17 @@ class PendingQueue:
 
     def push(self, record: JobRecord) -> None:
         """A job starts to wait."""
-        self.count = count = self.count + 1
-        line, late = self._line, self._late
-        if record.attempt == 0 and record.key > self._last_key:
-            self._last_key = record.key
+        self.count += 1
+        line, key = self._line, record.key
+        if not record.attempt and key > self._last_key:
+            self._last_key = key
             line.append(record)
+            if len(line) < _SWEEP:
+                return
         else:
             self._serial += 1
-            heapq.heappush(late, (record.key, self._serial, record))
-        if len(line) + len(late) > 2 * count + _SWEEP:
+            heapq.heappush(self._late, (key, self._serial, record))
+        if len(line) + len(self._late) > 2 * self.count + _SWEEP:
             self._sweep()
 
     def left(self, record: JobRecord) -> None:
