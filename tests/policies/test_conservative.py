@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,12 @@ from hypothesis import strategies as st
 from cotenant.errors import ConfigError
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
+from cotenant.model.jobs import Job
 from cotenant.model.ports import Interval
+from cotenant.model.queue import PendingQueue
+from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
+from cotenant.policies import conservative
 from cotenant.policies.conservative import Conservative
 from cotenant.testing import Harness, HarnessRun
 
@@ -295,3 +300,31 @@ def test_long_runs_do_not_depend_on_what_is_remembered() -> None:
         return h.run(invariants=False).log
 
     assert log(False) == log(True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 79), min_size=1, max_size=160),
+    st.integers(1, 4),
+    st.sampled_from([2, 6, 4096]),
+)
+def test_the_front_of_the_queue_is_that_of_the_queue(moves: list[int], count: int, most: int) -> None:
+    # Each number joins if it does not wait and leaves if it does; every fifth has a higher priority.
+    queue, by_id = PendingQueue(), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conservative, "_MOST", most)
+        front = conservative._Front(SimpleNamespace(queue=queue))  # type: ignore[arg-type]
+        for step, number in enumerate(moves):
+            record = by_id.pop(number, None)
+            if record is None:
+                job = Job(id=number, name=str(number), submit_s=0.0, priority=number % 5 == 0)
+                record = by_id[number] = JobRecord.of(job, None, 0.0, 0.0)  # type: ignore[arg-type]
+                record.attempt = 1
+                queue.push(record)
+                front.enqueued(record)
+            else:
+                record.status = Status.RUNNING
+                queue.left(record)
+                front.dequeued(record)
+            if step % 3 == 0:
+                assert front.first(count) == list(queue)[:count]

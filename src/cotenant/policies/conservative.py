@@ -5,7 +5,9 @@ Card: ``docs/policies/conservative.md``.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import islice
+from typing import ClassVar
 
 from cotenant.errors import ConfigError
 from cotenant.model.params import Params
@@ -18,9 +20,48 @@ from cotenant.policies.profile import Promises, Room
 
 __all__ = ["Conservative"]
 
-_INF = float("inf")
+_AHEAD = 4
+_MOST = 4096
 _FIRST = Why("head-of-queue")
 _PASSES = Why("backfill-delays-no-promise")
+
+
+class _Front(Index):
+    """The first jobs of the queue, so that those who passed them need not be stepped over each time."""
+
+    def __init__(self, view: View) -> None:
+        self._queue = view.queue
+        self._keys: list[int] = []
+        self._records: list[JobRecord] = []
+        self._all = False
+        self._most = _MOST
+
+    def first(self, count: int) -> list[JobRecord]:
+        """The first so many jobs, in order."""
+        if len(self._records) < count and not self._all:
+            self._records = list(islice(self._queue, _AHEAD * count))
+            self._keys = [order(record) for record in self._records]
+            self._all = len(self._records) < _AHEAD * count
+            self._most = max(_MOST, 2 * _AHEAD * count)
+        return self._records[:count]
+
+    def enqueued(self, record: JobRecord) -> None:
+        """A job joined the queue."""
+        key, keys = order(record), self._keys
+        if self._all or (keys and key < keys[-1]):
+            place = bisect_left(keys, key)
+            keys.insert(place, key)
+            self._records.insert(place, record)
+            if len(keys) > self._most:
+                del keys[self._most // 2 :], self._records[self._most // 2 :]
+                self._all = False
+
+    def dequeued(self, record: JobRecord) -> None:
+        """A job left the queue."""
+        key, keys = order(record), self._keys
+        place = bisect_left(keys, key)
+        if place < len(keys) and keys[place] == key:
+            del keys[place], self._records[place]
 
 
 class _Look(Index):
@@ -28,6 +69,7 @@ class _Look(Index):
 
     def __init__(self, view: View) -> None:
         self.ends = view.index(Ends)
+        self.front = view.index(_Front)
         self.version = -1
         self.until_s = -1.0
         self.last = 0
@@ -62,6 +104,9 @@ class Conservative(Params):
     A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001, section 2.
     """
 
+    idle_without_queue: ClassVar[bool] = True
+    uses_service: ClassVar[bool] = False
+
     def __init__(self, *, window: int = 32) -> None:
         if window < 0:
             raise ConfigError(f"Conservative: window must be zero or more, found {window}")
@@ -77,7 +122,7 @@ class Conservative(Params):
         if look.version == look.ends.version and view.now < look.until_s:
             return EMPTY
         decisions: list[Decision] = []
-        jobs = self._in_order(view, decisions)
+        jobs = self._in_order(view, look.front, decisions)
         promises = Promises(view, look.ends)
         try:
             started = self._promise(view, promises, jobs, decisions)
@@ -116,9 +161,9 @@ class Conservative(Params):
                 decisions.append(Hold(record.id, *view.why_not(record)))
         return started
 
-    def _in_order(self, view: View, holds: list[Decision]) -> list[tuple[JobRecord, bool]]:
+    def _in_order(self, view: View, front: _Front, holds: list[Decision]) -> list[tuple[JobRecord, bool]]:
         """The first jobs in order, and whether their tenants' ceilings allow them now."""
-        first = list(islice(view.queue, self.window)) if self.window else list(view.queue)
+        first = front.first(self.window) if self.window else list(view.queue)
         if not view.books.limits:
             return [(record, True) for record in first]
         found = []
