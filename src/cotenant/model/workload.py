@@ -6,6 +6,7 @@ alone, so no policy can read a running time it could not know.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Any
@@ -73,6 +74,7 @@ JOB_SCHEMA: dict[str, Any] = {
 Absent columns take the defaults of ``Job`` and ``Behaviour``. No cell may be null.
 """
 
+_SHARED = frozenset(c for c, kind in JOB_SCHEMA.items() if kind == pl.String and c != "name")
 _NEEDED = ("name", "submit_s", "duration_s")
 _CHUNK = 8192
 
@@ -177,6 +179,9 @@ def _jobs(chunk: pl.DataFrame, start: int) -> list[Job]:
             columns.append(chunk["failed_after_s"].list.len().to_list())
         elif field == "device_types":
             columns.append([tuple(row) for row in chunk[field].to_list()])
+        elif field in _SHARED:
+            # One string for all jobs that say the same, not one for each waiting job.
+            columns.append(map(sys.intern, chunk[field].to_list()))
         else:
             columns.append(chunk[field].to_list())
     return list(map(Job, *columns))
