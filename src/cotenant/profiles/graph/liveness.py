@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -12,7 +13,7 @@ from cotenant.model.quantities import MIB
 from cotenant.profiles.graph.ir import Graph, Role
 from cotenant.profiles.graph.optimisers import find_optimiser
 
-__all__ = ["CachingAllocator", "Peak", "peak_of", "reserved_bytes"]
+__all__ = ["CachingAllocator", "Peak", "moment_bytes", "peak_of", "reserved_bytes", "state_bytes"]
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,14 +217,15 @@ def _requests(graph: Graph) -> Iterator[tuple[bool, int]]:
         yield from ((False, number) for number in dies.get(at, ()) if at < len(graph.ops))
 
 
-def reserved_bytes(graph: Graph, *, workspace_bytes: int = 0, steps: int = 2) -> int:
+@lru_cache(maxsize=16)
+def reserved_bytes(graph: Graph, *, held_bytes: int = 0, steps: int = 2) -> int:
     """What PyTorch's CUDA allocator has reserved after some training steps.
 
     Parameters
     ----------
     graph : Graph
-    workspace_bytes : int
-        Held by libraries for a moment inside the largest operators.
+    held_bytes : int
+        Held by libraries all the time, taken from the same allocator.
     steps : int
         Two show the steady state: in the first, the optimiser's state is made.
     """
@@ -231,12 +233,14 @@ def reserved_bytes(graph: Graph, *, workspace_bytes: int = 0, steps: int = 2) ->
     for storage in graph.storages:
         if storage.born < 0 and storage.size_bytes:
             allocator.allocate(storage.size_bytes)
+    if held_bytes:
+        allocator.allocate(held_bytes)
     item, rule = _item_bytes(graph), find_optimiser(graph.options.optimiser)
     kept: list[int] = []
     for step in range(steps):
         for address in kept:
             allocator.free(address)
-        kept = _play(graph, allocator, workspace_bytes)
+        kept = _play(graph, allocator)
         if graph.options.training:
             if step == 0:
                 for size in graph.trained_sizes:
@@ -248,7 +252,7 @@ def reserved_bytes(graph: Graph, *, workspace_bytes: int = 0, steps: int = 2) ->
     return allocator.reserved_bytes
 
 
-def _play(graph: Graph, allocator: CachingAllocator, workspace_bytes: int) -> list[int]:
+def _play(graph: Graph, allocator: CachingAllocator) -> list[int]:
     """One pass over the step; addresses of what outlives it."""
     held: dict[int, int] = {}
     for allocated, number in _requests(graph):
@@ -256,6 +260,4 @@ def _play(graph: Graph, allocator: CachingAllocator, workspace_bytes: int) -> li
             held[number] = allocator.allocate(graph.storages[number].size_bytes)
         elif number in held:
             allocator.free(held.pop(number))
-    if workspace_bytes:
-        allocator.free(allocator.allocate(workspace_bytes))
     return list(held.values())

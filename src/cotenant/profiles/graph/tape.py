@@ -33,7 +33,7 @@ _ASSUMED = {
 }
 
 
-class Tape(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+class Tape(TorchDispatchMode):
     """Records operators, tensors and the lives of storages while it is entered.
 
     Parameters

@@ -164,13 +164,17 @@ def _fake(inputs: Any, mode: Any, options: Options) -> Any:
 def _prepared(module: Any, mode: Any, options: Options) -> Iterator[None]:
     """The module with fake weights of the right precision, and its own ones again afterwards."""
     torch = _torch()
+    from torch._subclasses.fake_tensor import FakeTensor
+
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
     memo: dict[int, Any] = {}
     before: list[tuple[dict[str, Any], str, Any]] = []
 
     def made(tensor: Any) -> Any:
+        if half is None and isinstance(tensor, FakeTensor):
+            return tensor
         if id(tensor) not in memo:
-            fake = mode.from_tensor(tensor.detach())
+            fake = tensor.detach() if isinstance(tensor, FakeTensor) else mode.from_tensor(tensor.detach())
             fake = fake.to(half) if half is not None and fake.is_floating_point() else fake
             trained = tensor.requires_grad
             is_weight = isinstance(tensor, torch.nn.Parameter)
