@@ -74,7 +74,7 @@ JOB_SCHEMA: dict[str, Any] = {
 Absent columns take the defaults of ``Job`` and ``Behaviour``. No cell may be null.
 """
 
-_SHARED = frozenset(c for c, kind in JOB_SCHEMA.items() if kind == pl.String and c != "name")
+_SHARED = frozenset({"model", "tenant", "user"})
 _NEEDED = ("name", "submit_s", "duration_s")
 _CHUNK = 8192
 
