@@ -148,9 +148,7 @@ class Campaign:
                 left_s = self._budget_s - before_s - now_s
                 chosen = schedule.next(journal.repeats, now_s, left_s)
                 if chosen is None:
-                    return left_s > 0 and not self._open_sets(schedule, journal, now_s)
-                if left_s <= 0:
-                    return False
+                    return not self._open_sets(schedule, journal, now_s)
                 self._say(journal, before_s + now_s, chosen)
                 repeat = fleet.measure(chosen.jobs, session=journal.session, epoch_ns=epoch_ns)
                 journal.add(repeat)

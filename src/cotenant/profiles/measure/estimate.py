@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from statistics import median
 
 import msgspec
@@ -180,15 +181,14 @@ def _columns(rows: Sequence[Row]) -> list[list[float]]:
 
 
 def _robust_spread(ratios: dict[tuple[str, ...], list[Row]]) -> float:
-    distances = [
-        abs(value - median(column))
+    differences = [
+        abs(one - other)
         for rows in ratios.values()
-        if len(rows) >= 3
         for column in _columns(rows)
-        for value in column
+        for one, other in combinations(column, 2)
     ]
-    # 1.4826 makes the median distance a standard deviation where values are normal.
-    return max(1.4826 * median(distances), 0.002) if len(distances) >= 12 else _FIRST_SPREAD
+    # Two normal values differ by 0.954 standard deviations at the median.
+    return max(median(differences) / 0.954, 0.002) if len(differences) >= 12 else _FIRST_SPREAD
 
 
 def _without_outliers(rows: list[Row], spread: float) -> list[Row]:

@@ -98,14 +98,20 @@ class Fleet:
     def _ready(self, keys: Sequence[Key]) -> list[Worker]:
         """The jobs' processes: loaded, warm, and (where jobs are resident) suspended."""
         fresh = [key for key in keys if key not in self._workers]
-        for key in fresh:
-            self._workers[key] = self._start(key)
-            if self._resident:
-                self._warm(self._workers[key])
-                self._workers[key].stop()
-        if not self._resident:
+        try:
             for key in fresh:
-                self._warm(self._workers[key])
+                self._workers[key] = self._start(key)
+                if self._resident:
+                    self._warm(self._workers[key])
+                    self._workers[key].stop()
+            if not self._resident:
+                for key in fresh:
+                    self._warm(self._workers[key])
+        except JobFailedError as error:
+            for key in fresh:  # what did not get warm is not kept as if it had
+                if key in self._workers and key[0] == error.failure.job:
+                    self._workers.pop(key).close()
+            raise
         return [self._workers[key] for key in keys]
 
     def _warm(self, worker: Worker) -> None:

@@ -86,21 +86,24 @@ class Schedule:
         left_s : float
             Of the budget; near its end nothing is begun that needs more.
         """
+        if left_s <= 0:
+            return None
         dead = self._dead(repeats)
         step_s = self._settings.seconds("window") + self._settings.seconds("settle")
         stale = self._stale(repeats, now_s, step_s)
-        closing = len([n for n in stale if n not in dead]) * step_s * 1.5
-        if left_s > closing:
+        wanted = self._settings.min_repeats
+        last = [n for n in self._names if n not in dead and (n in stale or self._alone(repeats, n) < wanted)]
+        if left_s > len(last) * step_s * 1.5:
             target = self._target(repeats, dead)
             if target is not None:
                 for name in dict.fromkeys(target):
                     if self._age(repeats, name, now_s) > self._solo_every:
                         return Next((name,), f"{name} alone")
                 return Next(target, " + ".join(target))
-        for name in self._names:
-            if name in stale and name not in dead:
-                return Next((name,), f"{name} alone once more")
-        return None
+        return Next((last[0],), f"{last[0]} alone once more") if last else None
+
+    def _alone(self, repeats: Sequence[Repeat], name: str) -> int:
+        return sum(1 for r in repeats if r.jobs == (name,) and r.members)
 
     def _target(self, repeats: Sequence[Repeat], dead: set[str]) -> Jobs | None:
         settings = self._settings

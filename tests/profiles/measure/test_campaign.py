@@ -1,0 +1,243 @@
+"""Measuring for real, with small jobs: tables, interruptions, failures, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.errors import ConfigError
+from cotenant.profiles.measure.campaign import Campaign, Outcome
+from cotenant.profiles.measure.jobsfile import read_jobs
+from cotenant.profiles.measure.target import parse_target
+from cotenant.profiles.runsfile import read_co_runs, read_solo_runs
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="core sets are measured on Linux")
+JobsFile = Callable[..., Path]
+
+
+def _measure(path: Path, folder: Path) -> Outcome:
+    file = read_jobs(path)
+    return Campaign(file, parse_target(file.settings.device), folder, command=["cotenant", "measure"]).run()
+
+
+def _cli(path: Path, folder: Path, marker: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "cotenant", "measure", str(path), "-o", str(folder)],
+        env={**os.environ, "MEASURE_TEST_MARK": marker},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _wait_for_repeats(folder: Path, count: int) -> None:
+    journal = folder / "journal.jsonl"
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if journal.exists() and journal.read_text().count('"kind":"repeat"') >= count:
+            return
+        time.sleep(0.05)
+    pytest.fail("no measurement in a minute")
+
+
+def _wait_until_gone(kit: Any, marker: str) -> None:
+    until = time.monotonic() + 20
+    while kit.living(marker) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert kit.living(marker) == []
+
+
+def test_pairs_triples_and_copies_are_measured_and_tables_read_back(
+    jobs_file: JobsFile, kit: Any, tmp_path: Path
+) -> None:
+    path = jobs_file(
+        kit.job("w", kit.WORK, batch=4, family="f"),
+        kit.job("z", kit.SLEEP),
+        more='triples = [["w", "w", "z"]]',
+    )
+    outcome = _measure(path, tmp_path / "out")
+    assert outcome.complete
+    assert not outcome.interrupted
+    co_runs = read_co_runs(tmp_path / "out")
+    assert co_runs == list(outcome.tables.co_runs)
+    assert [run.status for run in co_runs] == ["ok"] * 4
+    by_models = {tuple(side.job.model for side in run.sides): run for run in co_runs}
+    assert set(by_models) == {("w", "z"), ("w", "w"), ("z", "z"), ("w", "w", "z")}
+    # Two that compute share one core; two that sleep do not hinder each other.
+    halves = [side.speed for side in by_models["w", "w"].sides]
+    assert halves == [pytest.approx(0.5, rel=0.25)] * 2
+    assert [side.speed for side in by_models["z", "z"].sides] == [pytest.approx(1.0, rel=0.25)] * 2
+    solos = {run.job.model: run for run in read_solo_runs(tmp_path / "out")}
+    assert solos["w"].job.batch == 4
+    assert (solos["w"].gpu_util or 0) > 60
+    assert solos["z"].gpu_util is not None
+    assert solos["z"].gpu_util < 40
+    assert solos["w"].mem_util is None  # nothing here measures memory bandwidth
+    assert solos["w"].mem_mib is not None
+    assert solos["w"].mem_mib > 1
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["status"] == "complete"
+    assert manifest["command"] == ["cotenant", "measure"]
+    assert manifest["machine"]["device"] == f"cpu:{kit.core()}"
+    assert set(manifest["sha256"]) == {"pairs.csv", "solo_profiles.csv", "intervals.csv"}
+    assert len((tmp_path / "out" / "intervals.csv").read_text().splitlines()) == 1 + 2 * 3 + 3
+    assert kit.living(str(tmp_path)) == []
+    # The same again has nothing to do, and changes no table.
+    before = (tmp_path / "out" / "pairs.csv").read_bytes()
+    again = _measure(path, tmp_path / "out")
+    assert (again.complete, again.repeats) == (True, outcome.repeats)
+    assert (tmp_path / "out" / "pairs.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_what_was_measured_and_ends_all_jobs(
+    jobs_file: JobsFile, kit: Any, tmp_path: Path, number: signal.Signals
+) -> None:
+    path = jobs_file(kit.job("w", kit.WORK), kit.job("z", kit.SLEEP))
+    process = _cli(path, tmp_path / "out", str(tmp_path))
+    _wait_for_repeats(tmp_path / "out", 3)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "goes on" in errors
+    _wait_until_gone(kit, str(tmp_path))
+    assert len(read_solo_runs(tmp_path / "out")) >= 1
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["status"] == "interrupted"
+
+
+def test_a_kill_leaves_no_process_and_a_journal_to_go_on_from(
+    jobs_file: JobsFile, kit: Any, tmp_path: Path
+) -> None:
+    path = jobs_file(kit.job("w", kit.WORK), kit.job("z", kit.SLEEP))
+    process = _cli(path, tmp_path / "out", str(tmp_path))
+    _wait_for_repeats(tmp_path / "out", 4)
+    assert kit.living(str(tmp_path))
+    process.kill()
+    process.communicate(timeout=60)
+    _wait_until_gone(kit, str(tmp_path))
+    journal = tmp_path / "out" / "journal.jsonl"
+    kept = journal.read_text().count('"kind":"repeat"')
+    # As if it had been killed in the middle of a line:
+    with journal.open("a") as file:
+        file.write('{"kind":"repeat","session":1,"at')
+    outcome = _measure(path, tmp_path / "out")
+    assert outcome.complete
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    repeats = [line for line in lines if line["kind"] == "repeat"]
+    assert {line["session"] for line in repeats[:kept]} == {1}
+    assert {line["session"] for line in repeats[kept:]} == {2}
+    # No set of the first session is measured again.
+    sets = [tuple(line["jobs"]) for line in repeats if len(line["jobs"]) > 1]
+    assert len(sets) == len(set(sets)) == 3
+
+
+def test_failures_are_recorded_as_what_they_are(jobs_file: JobsFile, kit: Any, tmp_path: Path) -> None:
+    crash = "import sys; sys.exit('no data at /nowhere')"
+    mute = "import time; time.sleep(60)"
+    ends = kit.WORK.replace("while True:", "for i in range(8):", 1)
+    path = jobs_file(
+        kit.job("w", kit.WORK),
+        kit.job("crash", crash),
+        kit.job(
+            "big",
+            kit.WORK.replace("while True:", "kept = bytearray(64 << 20)\nwhile True:", 1),
+            memory_limit="40MiB",
+        ),
+        kit.job("mute", mute),
+        kit.job("ends", ends),
+        more="self_pairs = false",
+    )
+    path.write_text(path.read_text().replace('start_timeout = "20s"', 'start_timeout = "3s"'))
+    outcome = _measure(path, tmp_path / "out")
+    notes = {run.job.model: (run.note, run.fits) for run in outcome.tables.solo_runs}
+    assert notes["crash"] == ("crashed: exit code 1: no data at /nowhere", False)
+    assert notes["big"][0].startswith("out of memory: ")
+    assert notes["big"][1] is False
+    assert notes["mute"] == ("no steps: 0 steps in 3 s; does it report them to $COTENANT_STEPS?", True)
+    assert notes["ends"] == ("ended: exit code 0: ", True)
+    assert notes["w"] == ("", True)
+    rows = {tuple(s.job.model for s in run.sides): run for run in outcome.tables.co_runs}
+    # A set of which a job cannot even run alone was never tried, and is no failed co-run.
+    assert rows["crash", "w"].status == "unmeasured"
+    assert rows["big", "w"].status == "unmeasured"
+    assert rows["crash", "w"].sides[0].speed is None
+    assert not rows["crash", "w"].sides[0].label_ok
+    assert kit.living(str(tmp_path)) == []
+
+
+def test_a_job_that_dies_beside_another_is_a_failed_co_run(
+    jobs_file: JobsFile, kit: Any, tmp_path: Path
+) -> None:
+    # It dies once its partner has begun to run, which it sees by the partner's file of steps.
+    partner = tmp_path / "out" / "steps" / "w-1.steps"
+    dies = kit.WORK.replace(
+        "while True:\n",
+        f"seen = lambda: os.path.getsize('{partner}') if os.path.exists('{partner}') else 0\n"
+        "first = seen()\nwhile True:\n    if first and seen() > first + 2000: raise SystemExit('CUDA out of memory')\n",
+        1,
+    )
+    path = jobs_file(
+        kit.job("d", dies), kit.job("w", kit.WORK), more='pairs = [["w", "d"]]\nresident = false'
+    )
+    outcome = _measure(path, tmp_path / "out")
+    (run,) = outcome.tables.co_runs
+    solos = {solo.job.model: solo for solo in outcome.tables.solo_runs}
+    assert solos["d"].fits
+    assert run.status in ("failed_one_side", "ok")
+    repeats = [json.loads(line) for line in (tmp_path / "out" / "journal.jsonl").read_text().splitlines()]
+    together = [r for r in repeats if r.get("jobs") == ["d", "w"]]
+    if run.status == "failed_one_side":
+        assert together[0]["failures"][0]["what"] == "out of memory"
+        assert not any(side.usable for side in run.sides)
+
+
+def test_jobs_started_anew_each_time_give_the_same_kind_of_table(
+    jobs_file: JobsFile, kit: Any, tmp_path: Path
+) -> None:
+    path = jobs_file(
+        kit.job("w", kit.WORK), kit.job("z", kit.SLEEP), more="resident = false\nself_pairs = false"
+    )
+    outcome = _measure(path, tmp_path / "out")
+    assert outcome.complete
+    (run,) = outcome.tables.co_runs
+    assert run.status == "ok"
+    assert run.sides[0].speed == pytest.approx(1.0, rel=0.3)
+
+
+def test_another_campaign_does_not_go_into_the_same_folder(
+    jobs_file: JobsFile, kit: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    _measure(jobs_file(kit.job("w", kit.WORK), more='pairs = "none"'), folder)
+    with pytest.raises(ConfigError, match="begun with another jobs"):
+        _measure(jobs_file(kit.job("w", kit.SLEEP), more='pairs = "none"'), folder)
+    with pytest.raises(ConfigError, match=r"another seed \(0, now 3\)"):
+        _measure(jobs_file(kit.job("w", kit.WORK), more='pairs = "none"\nseed = 3'), folder)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(ConfigError, match="holds no journal"):
+        _measure(jobs_file(kit.job("w", kit.WORK)), tmp_path / "mine")
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+    (folder / "journal.jsonl").write_text("not a journal\n")
+    with pytest.raises(ConfigError, match=r"journal.jsonl:1: is no line"):
+        _measure(jobs_file(kit.job("w", kit.WORK), more='pairs = "none"'), folder)
+
+
+def test_the_budget_ends_it_and_more_budget_goes_on(jobs_file: JobsFile, kit: Any, tmp_path: Path) -> None:
+    jobs = [kit.job(f"w{i}", kit.WORK) for i in range(4)]
+    first = _measure(jobs_file(*jobs, budget="3s"), tmp_path / "out")
+    assert not first.complete
+    assert first.used_s < 15
+    second = _measure(jobs_file(*jobs, budget="120s"), tmp_path / "out")
+    assert second.complete
+    assert second.repeats > first.repeats
+    assert second.used_s > first.used_s
