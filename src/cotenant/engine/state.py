@@ -24,7 +24,6 @@ from cotenant.model.view import HOOKS, Source
 
 __all__ = ["State"]
 
-
 _PENDING, _RUNNING, _ENDED = Status.PENDING, Status.RUNNING, Status.ENDED
 # Names of their own: looking up members of an enumeration is slow on the hot path.
 
@@ -177,12 +176,13 @@ class State(Source):
         self.queue.count -= 1  # as its method left, without the call
         if event.resumed:
             record.suspended = False
-        else:
+        elif record.work_s:
             record.work_s = 0.0
         record.attempt = event.attempt
         record.started_s = record.rated_s = event.t
         record.rate = 1.0
-        record.hold = None
+        if record.hold is not None:
+            record.hold = None
         self.running[job_id] = record
         if record.reserved:
             self._unreserve(record)

@@ -17,6 +17,7 @@ from cotenant.model.jobs import Job
 from cotenant.model.layout import Layout
 from cotenant.model.placement import DEVICE_MILLI, Placement
 from cotenant.model.ports import Truth
+from cotenant.model.residents import joined, parted
 from cotenant.model.settings import Settings
 
 __all__ = ["Attempt", "Physics"]
@@ -188,17 +189,25 @@ class Physics:
 
     def join(self, job_id: int, place: Placement) -> None:
         """A job begins to share its devices."""
-        sharers, alone = self._sharers, (job_id,)
+        sharers = self._sharers
+        before: tuple[int, ...] = ()
+        after: tuple[int, ...] = (job_id,)  # a gang's devices often have the same sharers
         for device in place.devices:
-            ids = sharers.get(device)
-            sharers[device] = alone if ids is None else tuple(sorted((*ids, job_id)))
+            ids = sharers.get(device, ())
+            if ids != before:
+                before, after = ids, joined(ids, job_id)
+            sharers[device] = after
 
     def part(self, job_id: int, place: Placement) -> None:
         """A job shares its devices no more."""
         sharers = self._sharers
+        before: tuple[int, ...] = ()
+        after = before
         for device in place.devices:
             ids = sharers[device]
             if len(ids) == 1:
                 del sharers[device]
             else:
-                sharers[device] = tuple([j for j in ids if j != job_id])
+                if ids != before:
+                    before, after = ids, parted(ids, job_id)
+                sharers[device] = after

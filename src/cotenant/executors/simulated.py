@@ -103,12 +103,12 @@ class SimulatedExecutor:
                 self._now = t
                 played = self._come(t)
             while heap and heap[0][0] <= t:
-                entry = heappop(heap)
-                if entry[2]:
+                _, job_id, kind, epoch = entry = heappop(heap)
+                if kind > _SAVED:
                     if self._valid(entry):
-                        self._due(entry)
-                elif (run := self._runs.get(entry[1])) is not None and run.epoch == entry[3]:
-                    self._finish(run)
+                        self._due_else(kind, job_id)
+                elif (run := self._runs.get(job_id)) is not None and run.epoch == epoch:
+                    self._due(kind, run) if kind else self._finish(run)
             if out := self._out:
                 self._out = []
                 if played:
@@ -161,19 +161,19 @@ class SimulatedExecutor:
     def _push(self, t: float, job_id: int, kind: int, epoch: int) -> None:
         heap = self._heap
         heappush(heap, (t, job_id, kind, epoch))
-        if len(heap) > 4 * (len(self._runs) + len(self._patient)) + 4096:
+        if len(heap) > 4096 and len(heap) > 4 * (len(self._runs) + len(self._patient)) + 4096:
             heap[:] = [e for e in heap if self._valid(e)]
             heapify(heap)
 
-    def _due(self, entry: _Entry) -> None:
-        _, job_id, kind, _ = entry
+    def _due(self, kind: int, run: Attempt) -> None:
         if kind == _READY:
-            run = self._runs[job_id]
             run.paused = False
             self._rerate(run)
-        elif kind == _SAVED:
-            self._saved(self._runs[job_id])
-        elif kind == _LEFT_OLD:
+        else:
+            self._saved(run)
+
+    def _due_else(self, kind: int, job_id: int) -> None:
+        if kind == _LEFT_OLD:
             self._release_old(job_id)
         else:
             self.forget(job_id)
@@ -379,10 +379,8 @@ class SimulatedExecutor:
     def _rerate_devices(self, devices: tuple[int, ...], but: int = -1) -> None:
         runs = self._runs
         for job_id in self._physics.neighbours(devices):
-            if job_id != but:
-                run = runs.get(job_id)
-                if run is not None:
-                    self._rerate(run)
+            if job_id != but and (run := runs.get(job_id)) is not None:
+                self._rerate(run)
 
     def _play_incidents(self, t: float) -> None:
         for event in self._incidents.due(t):

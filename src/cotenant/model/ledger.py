@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from cotenant.model.layout import Layout
 from cotenant.model.placement import DEVICE_MILLI, WHOLE, Placement, Share
+from cotenant.model.residents import joined, parted
 
 __all__ = ["Ledger", "low_bits"]
 
@@ -148,8 +149,12 @@ class Ledger:
         """Write down that a job holds nothing any more; returns what it held."""
         place = self.held.pop(job_id)
         devices = place.devices
-        if place.share is WHOLE and len(devices) == 1 and not self.reserved and not self.impaired:
-            (device,) = devices
+        if (
+            place.share is WHOLE
+            and len(devices) == 1
+            and not self.impaired
+            and (device := devices[0]) not in self.reserved
+        ):
             self.residents[device] = ()
             self.free_milli[device] = DEVICE_MILLI
             self.free_memory[device] = self._memory_of[device]
@@ -173,13 +178,12 @@ class Ledger:
         elif share.mode == "spatial":
             milli, memory = share.compute_milli, share.memory_bytes
             for device in devices:
-                beside = all_residents[device]
-                all_residents[device] = tuple(sorted((*beside, job_id))) if beside else (job_id,)
+                all_residents[device] = joined(all_residents[device], job_id)
                 free_milli[device] -= milli
                 free_memory[device] -= memory
         else:
             for device in devices:
-                all_residents[device] = tuple(sorted((*all_residents[device], job_id)))
+                all_residents[device] = joined(all_residents[device], job_id)
                 free_milli[device] -= share.compute_milli
                 free_memory[device] = self._memory_left(device)
         whole = self.whole
@@ -206,11 +210,13 @@ class Ledger:
                 if len(residents) == 1:
                     all_residents[device] = ()
                 else:
-                    all_residents[device] = tuple([j for j in residents if j != job_id])
+                    all_residents[device] = parted(residents, job_id)
                     empty = False
                 free_milli[device] += milli
                 free_memory[device] = free_memory[device] + memory if spatial else self._memory_left(device)
-        sound = empty and not self.reserved and not self.impaired
+        sound = (
+            empty and not self.impaired and (not self.reserved or self.reserved.keys().isdisjoint(devices))
+        )
         for bay, mask in self.layout.blocks(devices) or ():
             freed = mask if sound else self._freed(bay, mask)
             if freed:
@@ -289,13 +295,18 @@ class Ledger:
 
     def set_reserved(self, job_id: int, devices: tuple[int, ...], old: tuple[int, ...]) -> None:
         """Keep devices for a pending job, instead of those kept before."""
+        reserved, whole, blocks = self.reserved, self.whole, self.layout.blocks
         for device in old:
-            if self.reserved.get(device) == job_id:
-                del self.reserved[device]
+            if reserved.get(device) == job_id:
+                del reserved[device]
+        for bay, mask in blocks(old) or ():
+            if freed := self._freed(bay, mask):
+                self._set_whole(bay, whole[bay] | freed)
         for device in devices:
-            self.reserved[device] = job_id
-        for bay in {self.layout.device_bay[d] for d in (*devices, *old)}:
-            self._refresh(bay)
+            reserved[device] = job_id
+        for bay, mask in blocks(devices) or ():
+            if taken := whole[bay] & mask:
+                self._set_whole(bay, whole[bay] ^ taken)
 
     def _refresh(self, bay: int) -> None:
         self._set_whole(bay, self._whole_now(bay))
