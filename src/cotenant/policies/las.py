@@ -71,20 +71,23 @@ class AttainedLevels(Ranking):
 
     def level(self, view: View, record: JobRecord) -> int:
         """The level now: 0 is the top."""
-        gpus, now = record.job.gpus or 1, view.now
+        gpus = record.job.gpus or 1
         if record.status:
             held, since = self._held(record, gpus)
-            return bisect_right(self._levels, (held + (now - since)) * gpus)
+            return bisect_right(self._levels, (held + (view.now - since)) * gpus)
         level = bisect_right(self._levels, record.ran_s * gpus)
-        if level and self._knob and now >= record.queued_s + self._knob * record.ran_s:
+        if level and self._knob and view.now >= record.queued_s + self._knob * record.ran_s:
             return 0
         return level
 
     def _held(self, record: JobRecord, gpus: int) -> tuple[float, float]:
         """Seconds held that count, up to a time, for a running job."""
         ran = record.ran_s
-        promoted = self._knob and record.started_s >= record.queued_s + self._knob * ran
-        if promoted and bisect_right(self._levels, ran * gpus):
+        if (
+            self._knob
+            and record.started_s >= record.queued_s + self._knob * ran
+            and bisect_right(self._levels, ran * gpus)
+        ):
             return 0.0, record.started_s
         return ran, record.started_s
 
@@ -97,12 +100,12 @@ class AttainedLevels(Ranking):
         return record.queued_s + self._knob * record.ran_s
 
     def badness(self, view: View, record: JobRecord) -> tuple[float, float]:
-        level = self.level(view, record)
-        if level == len(self._levels):
-            return float(level), math.inf
-        gpus = record.job.gpus or 1
+        gpus, levels = record.job.gpus or 1, self._levels
         held, since = self._held(record, gpus)
-        return float(level), first_instant(gpus, held, since, self._levels[level])
+        level = bisect_right(levels, (held + (view.now - since)) * gpus)
+        if level == len(levels):
+            return float(level), math.inf
+        return float(level), first_instant(gpus, held, since, levels[level])
 
     def bound(self, view: View, record: JobRecord, speed: float) -> float:
         return float(self.level(view, record))

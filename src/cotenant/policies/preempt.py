@@ -29,6 +29,7 @@ __all__ = ["advance", "fewest", "suspend_price_s"]
 _START = Why("first-in-rank")
 _CLAIM = Why("devices-emptied")
 _GIVE_UP = Why("reservation-broken")
+_INF = math.inf
 _LOOK = 16
 """Bays looked at in their order before a job is left waiting: most often the first will do."""
 
@@ -47,7 +48,7 @@ def advance(view: View, ranking: Ranking) -> Plan:
     if not waiting.live and not waiting.claims:
         return EMPTY
     now = view.now
-    wake = waiting.turn(now)
+    wake = waiting.turn(now) if waiting.turns else _INF
     if waiting.broken:
         return Plan((Reserve(min(waiting.broken), (), _GIVE_UP),), again=True)
     if waiting.ready:
@@ -55,10 +56,9 @@ def advance(view: View, ranking: Ranking) -> Plan:
     if waiting.blocked:
         waiting.look_again(now)
     holds: list[Decision] = []
-    heads = waiting.heads()
-    if heads:
-        step = _Step(view, waiting, ranking, holds)
-        for _, record, line in heads:
+    if waiting.open:
+        step = _Step(view, waiting, ranking, now, holds)
+        for _, record, line in waiting.heads():
             found = step.serve(record, line)
             if found:
                 return Plan((*holds, *found), again=True)
@@ -66,7 +66,7 @@ def advance(view: View, ranking: Ranking) -> Plan:
         turn = waiting.victims().next_turn_s()
         if turn < wake:
             wake = turn
-    if wake < math.inf:
+    if wake < _INF:
         return Plan(tuple(holds), wake_at_s=wake)
     return Plan(tuple(holds)) if holds else EMPTY
 
@@ -83,26 +83,28 @@ def _honour(view: View, waiting: Waiting) -> Plan:
 class _Step:
     """Serving heads, one after the other, until something can be done."""
 
-    __slots__ = ("holds", "ranking", "view", "waiting")
+    __slots__ = ("holds", "now", "ranking", "view", "waiting")
 
-    def __init__(self, view: View, waiting: Waiting, ranking: Ranking, holds: list[Decision]) -> None:
-        self.view, self.waiting, self.ranking, self.holds = view, waiting, ranking, holds
+    def __init__(
+        self, view: View, waiting: Waiting, ranking: Ranking, now: float, holds: list[Decision]
+    ) -> None:
+        self.view, self.waiting, self.ranking, self.now, self.holds = view, waiting, ranking, now, holds
 
     def serve(self, record: JobRecord, line: Line) -> tuple[Decision, ...]:
         """Start a head, or empty devices for it, or block its line and say why."""
-        view = self.view
+        view, limit, shape = self.view, NO_VICTIM, record.shape
         if view.books.limits and self._at_ceiling(record):
-            self.waiting.block(line, NO_VICTIM)
+            self.waiting.block(line, limit)
             return ()
-        limit, shape = NO_VICTIM, record.shape
-        if shape.gpus == 0:
+        gpus = shape.gpus
+        if gpus == 0:
             node = view.find_node(record)
             if node >= 0:
                 return (Start(record.id, (), why=_START, node=node),)
         else:
             free = view.ledger.free_count
             for kind in shape.types:
-                if free[kind] >= shape.gpus:
+                if free[kind] >= gpus:
                     devices = find_whole(view.ledger, shape)
                     if devices is not None:
                         return (Start(record.id, devices, why=_START),)
@@ -117,19 +119,19 @@ class _Step:
 
     def _preempt(self, record: JobRecord, shape: Shape) -> tuple[tuple[Decision, ...], Standing]:
         """Reserve, then stop, if there is a complete plan; and what a victim must fall below."""
-        view, ranking, widest = self.view, self.ranking, NO_VICTIM
+        view, bound, widest = self.view, self.ranking.bound, NO_VICTIM
         victims = self.waiting.victims()
-        victims.turn(view.now)
+        victims.turn(self.now)
         gpus, types = 0 if shape.spans else shape.gpus, view.layout.types
         for kind in shape.types:
-            limit = (record.priority, -ranking.bound(view, record, types[kind].speed))
+            limit = (record.priority, -bound(view, record, types[kind].speed))
             if widest < limit:
                 widest = limit
             if gpus:
-                entries = victims.order(kind, gpus)
-                if not entries or not entries[0] < limit:
+                best = victims.order(kind, gpus).best()
+                if best is None or not best < limit:
                     continue
-            found = _Search(view, ranking, victims, record, limit).plan(kind)
+            found = _Search(view, self.ranking, victims, record, limit).plan(kind)
             if found:
                 return found, limit
         return (), widest
@@ -201,8 +203,13 @@ class _Search:
     def _in_one_bay(self, kind: int) -> tuple[tuple[int, ...], list[JobRecord]] | None:
         """The bay whose g-th device costs least; between priorities, the cheapest suspension."""
         gpus, limit, view, priority = self.record.job.gpus, self.limit, self.view, self.record.priority
-        best, least = None, math.inf
-        for entry in self.victims.order(kind, gpus)[:_LOOK]:
+        best, least, order = None, math.inf, self.victims.order(kind, gpus)
+        first = order.best()
+        if first is not None and first[0] == priority and first < limit:
+            found = self._in_bay(first[2], gpus)
+            if found is not None and found[1]:
+                return found
+        for entry in order.first(_LOOK):
             if not entry < limit:
                 break
             found = self._in_bay(entry[2], gpus)
@@ -303,7 +310,7 @@ class _Search:
         self, kind: int, part: int, taken: set[int]
     ) -> tuple[int, tuple[int, ...], list[JobRecord]] | None:
         looked = 0
-        for entry in self.victims.order(kind, part):
+        for entry in self.victims.order(kind, part).first(_LOOK + len(taken)):
             if looked == _LOOK or not entry < self.limit:
                 return None
             if entry[2] in taken:

@@ -61,7 +61,8 @@ class _ByRemaining(Ranking):
         self._margin_s = margin_s
 
     def rank(self, view: View, record: JobRecord) -> float:
-        return record.remaining_at(view.now)
+        # What waits makes no progress: the time it is asked at plays no part.
+        return record.remaining_at(record.rated_s)
 
     def badness(self, view: View, record: JobRecord) -> tuple[float, float]:
         predicted, rate, done = record.predicted_s, record.rate, record.work_s
@@ -85,10 +86,8 @@ class _ByRemaining(Ranking):
         return since + (predicted - done) / speed, math.inf
 
     def bound(self, view: View, record: JobRecord, speed: float) -> float:
-        now = view.now
-        return now + record.remaining_at(now) / speed + self._margin_s
+        return view.now + record.remaining_at(record.rated_s) / speed + self._margin_s
 
     def may_stop(self, view: View, victim: JobRecord, record: JobRecord) -> bool:
         # Also by work, whatever the speeds of both: then the victim can never stop the job in turn.
-        now = view.now
-        return victim.remaining_at(now) > record.remaining_at(now)
+        return victim.remaining_at(view.now) > record.remaining_at(record.rated_s)

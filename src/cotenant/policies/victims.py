@@ -2,8 +2,8 @@
 
 A device that is free costs nothing; one whose job may be stopped costs that job's standing;
 any other cannot be had. Sorted, the g-th of a bay's devices is what g devices there cost
-(its bottleneck). Bays are kept sorted by it for each g that was asked for, so the best bay
-is the first entry, and equal entries fall to the lowest bay.
+(its bottleneck). Bays are kept in a heap by it for each g that was asked for, so the best bay
+is on top, and equal entries fall to the lowest bay.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, insort
+from heapq import heappop, heappush
 
-from cotenant.model.placement import Placement
+from cotenant.model.placement import WHOLE, Placement
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 from cotenant.policies.ranking import Ranking
 
-__all__ = ["FREE", "Standing", "Victims"]
+__all__ = ["FREE", "Order", "Standing", "Victims"]
 
 Standing = tuple[int, float]
 """(priority, minus badness): smaller is stopped first."""
@@ -27,31 +28,68 @@ FREE: Standing = (-(1 << 62), 0.0)
 _Entry = tuple[int, float, int]
 """A standing and a bay; it compares with a standing as if it had no bay."""
 _SWEEP = 256
+_INF = math.inf
 _RUNNING, _STOPPING = Status.RUNNING, Status.STOPPING
 # Names of their own: looking up members of an enumeration is slow on the hot path.
 
 
-class _Order:
-    """Bays of one device type, sorted by what ``gpus`` devices cost there."""
+class Order:
+    """Bays of one device type by what ``gpus`` devices cost there, the cheapest first.
 
-    __slots__ = ("costs", "entries", "last")
+    A heap with void entries: one is valid while it is its bay's present one. Void ones are
+    dropped at the top, and all of them once they outnumber the bays.
+
+    Attributes
+    ----------
+    last : int
+        Place, in a bay's sorted row of costs, of what so many devices cost.
+    costs : list of (Standing or None)
+        For each bay; None if so many devices cannot be had.
+    """
+
+    __slots__ = ("_entries", "_heap", "_most", "costs", "last")
 
     def __init__(self, gpus: int, bays: int) -> None:
         self.last = gpus - 1
-        self.entries: list[_Entry] = []
         self.costs: list[Standing | None] = [None] * bays
+        self._entries: list[_Entry | None] = [None] * bays
+        self._heap: list[_Entry] = []
+        self._most = 2 * bays + _SWEEP
 
-    def set(self, bay: int, new: Standing | None) -> None:
-        """So many devices of a bay cost this; None if they cannot be had."""
-        old = self.costs[bay]
-        if new == old:
+    def set(self, bay: int, cost: Standing | None) -> None:
+        """So many devices of a bay now cost something else; None if they cannot be had."""
+        self.costs[bay] = cost
+        if cost is None:
+            self._entries[bay] = None
             return
-        entries = self.entries
-        if old is not None:
-            del entries[bisect_left(entries, (*old, bay))]
-        if new is not None:
-            insort(entries, (*new, bay))
-        self.costs[bay] = new
+        entry = self._entries[bay] = (cost[0], cost[1], bay)
+        heap = self._heap
+        heappush(heap, entry)
+        if len(heap) > self._most:
+            heap[:] = [e for e in self._entries if e is not None]
+            heapq.heapify(heap)
+
+    def best(self) -> _Entry | None:
+        """(priority, minus badness, bay) of the first bay, if there is any."""
+        heap, entries = self._heap, self._entries
+        while heap:
+            entry = heap[0]
+            if entries[entry[2]] is entry:
+                return entry
+            heappop(heap)
+        return None
+
+    def first(self, count: int) -> list[_Entry]:
+        """So many of the first bays, in order."""
+        heap, entries = self._heap, self._entries
+        found: list[_Entry] = []
+        while heap and len(found) < count:
+            entry = heappop(heap)
+            if entries[entry[2]] is entry:
+                found.append(entry)
+        for entry in found:
+            heappush(heap, entry)
+        return found
 
 
 class Victims(Index):
@@ -69,15 +107,17 @@ class Victims(Index):
     """
 
     def __init__(self, view: View, ranking: Ranking) -> None:
-        self._view, self._ranking = view, ranking
+        self._view = view
         self._ledger, self._layout = view.ledger, view.layout
+        self._blocks, self._badness = view.layout.blocks, ranking.badness
+        self._by_speed = ranking.by_speed
         self._quantum = view.settings.min_quantum_s
         bays = len(view.layout.bay_node)
         self.standing: dict[int, Standing] = {}
         self.in_bay: list[dict[int, int]] = [{} for _ in range(bays)]
         self._rows: list[list[Standing]] = [[] for _ in range(bays)]
-        self._orders: dict[tuple[int, int], _Order] = {}
-        self._of_kind: list[list[_Order]] = [[] for _ in view.layout.types]
+        self._orders: dict[tuple[int, int], Order] = {}
+        self._of_kind: list[list[Order]] = [[] for _ in view.layout.types]
         self._due: dict[int, float] = {}
         self._timers: list[tuple[float, int]] = []
         self._gained: Standing | None = None
@@ -91,32 +131,33 @@ class Victims(Index):
 
     def placed(self, record: JobRecord, place: Placement) -> None:
         """A job took devices."""
-        job_id = record.id
-        for bay, mask in self._layout.blocks(place.devices) or ():
-            jobs, count = self.in_bay[bay], mask.bit_count()
-            jobs[job_id] = jobs.get(job_id, 0) + count
+        job_id, standing = record.id, self.standing.get(record.id)
+        for bay, mask in self._blocks(place.devices) or ():
+            jobs = self.in_bay[bay]
+            jobs[job_id] = jobs.get(job_id, 0) + mask.bit_count()
             self._dirty.add(bay)
-            if job_id in self.standing:
-                _insert(self._rows[bay], self.standing[job_id], count)
+        if standing is not None:
+            self._shift(place, None, standing)
         self._changed[job_id] = record
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """A job left devices."""
         job_id, standing = record.id, self.standing.get(record.id)
-        for bay, mask in self._layout.blocks(place.devices) or ():
-            jobs, count = self.in_bay[bay], mask.bit_count()
-            left = jobs.pop(job_id, 0) - count
+        for bay, mask in self._blocks(place.devices) or ():
+            jobs = self.in_bay[bay]
+            left = jobs.pop(job_id, 0) - mask.bit_count()
             if left > 0:
                 jobs[job_id] = left
             self._dirty.add(bay)
-            if standing is not None:
-                _remove(self._rows[bay], standing, count)
+        if standing is not None:
+            self._shift(place, standing, None)
         if job_id in self._ledger.held:
             self._changed[job_id] = record
             return
         self._changed.pop(job_id, None)
-        self.standing.pop(job_id, None)
         self._due.pop(job_id, None)
+        if standing is not None:
+            del self.standing[job_id]
 
     def rated(self, record: JobRecord) -> None:
         """Speed, priority or status changed."""
@@ -124,7 +165,7 @@ class Victims(Index):
         if record.status == _STOPPING:
             if before is None:
                 return
-        elif not self._ranking.by_speed and before is not None and before[0] == record.priority:
+        elif not self._by_speed and before is not None and before[0] == record.priority:
             return
         self._changed[record.id] = record
 
@@ -150,28 +191,44 @@ class Victims(Index):
                 gained = self._gained
                 if gained is None or after < gained:
                     self._gained = after
-        for place in (record.place, self._ledger.leaving.get(job_id)):
-            for bay, mask in (self._layout.blocks(place.devices) or ()) if place is not None else ():
-                self._dirty.add(bay)
-                row = self._rows[bay]
+        if record.place is not None:
+            self._shift(record.place, before, after)
+        if self._ledger.leaving and (old := self._ledger.leaving.get(job_id)) is not None:
+            self._shift(old, before, after)
+
+    def _shift(self, place: Placement, before: Standing | None, after: Standing | None) -> None:
+        """Devices of a place cost something else now."""
+        for bay, mask in self._blocks(place.devices) or ():
+            self._dirty.add(bay)
+            row = self._rows[bay]
+            if mask & (mask - 1):
+                count = mask.bit_count()
                 if before is not None:
-                    _remove(row, before, mask.bit_count())
+                    at = bisect_left(row, before)
+                    del row[at : at + count]
                 if after is not None:
-                    _insert(row, after, mask.bit_count())
+                    at = bisect_left(row, after)
+                    row[at:at] = (after,) * count
+                continue
+            if before is not None:
+                del row[bisect_left(row, before)]
+            if after is not None:
+                insort(row, after)
 
     def _judged(self, record: JobRecord) -> Standing | None:
-        job_id, due = record.id, self._due
-        due.pop(job_id, None)
-        place = record.place
-        if record.status != _RUNNING or not record.job.suspendable or place is None:
+        job_id, place = record.id, record.place
+        self._due.pop(job_id, None)
+        if record.status != _RUNNING or place is None or not place.devices or not record.job.suspendable:
             return None
-        if not place.devices or place.share.mode != "exclusive" or job_id in self._ledger.leaving:
+        if place.share is not WHOLE and place.share.mode != "exclusive":
+            return None
+        if self._ledger.leaving and job_id in self._ledger.leaving:
             return None
         if self._quantum and self._view.now - record.started_s < self._quantum:
             self._set_timer(job_id, self._of_age(record))
             return None
-        badness, until = self._ranking.badness(self._view, record)
-        if until < math.inf:
+        badness, until = self._badness(self._view, record)
+        if until < _INF:
             self._set_timer(job_id, until)
         return record.priority, -badness
 
@@ -184,18 +241,17 @@ class Victims(Index):
 
     def _set_timer(self, job_id: int, t: float) -> None:
         self._due[job_id] = t
-        heapq.heappush(self._timers, (t, job_id))
+        heappush(self._timers, (t, job_id))
         if len(self._timers) > 2 * len(self._due) + _SWEEP:
             self._timers = [(t, j) for j, t in self._due.items()]
             heapq.heapify(self._timers)
 
     def _settle(self) -> None:
         """Look at the jobs that events have touched."""
-        changed = self._changed
-        if changed:
-            for record in changed.values():
-                self._update(record)
-            changed.clear()
+        changed, update = self._changed, self._update
+        for record in changed.values():
+            update(record)
+        changed.clear()
 
     def turn(self, now: float) -> Standing | None:
         """Bring standings up to the present; the best that was gained since last asked, if any."""
@@ -203,7 +259,7 @@ class Victims(Index):
             self._settle()
         timers, due = self._timers, self._due
         while timers and timers[0][0] <= now:
-            t, job_id = heapq.heappop(timers)
+            t, job_id = heappop(timers)
             if due.get(job_id) == t:
                 self._update(self._view.running[job_id])
                 timers = self._timers  # it may have been swept
@@ -216,27 +272,27 @@ class Victims(Index):
             self._settle()
         timers, due = self._timers, self._due
         while timers and due.get(timers[0][1]) != timers[0][0]:
-            heapq.heappop(timers)
+            heappop(timers)
         return timers[0][0] if timers else math.inf
 
     # -- bays ------------------------------------------------------------------------
 
-    def costs(self, shape: Shape) -> tuple[list[_Entry], ...]:
+    def costs(self, shape: Shape) -> tuple[Order, ...]:
         """For each type that will do, its ``order``, kept by ``refresh``; empty if that does not tell."""
         if shape.spans or not shape.gpus:
             return ()
         return tuple([self.order(kind, shape.gpus) for kind in shape.types])
 
-    def order(self, kind: int, gpus: int) -> list[_Entry]:
-        """(priority, minus badness, bay), best first, of bays where ``gpus`` devices can be had."""
+    def order(self, kind: int, gpus: int) -> Order:
+        """Bays where ``gpus`` devices can be had, by what they cost."""
         order = self._orders.get((kind, gpus))
         if order is None:
-            order = self._orders[kind, gpus] = _Order(gpus, len(self._rows))
+            order = self._orders[kind, gpus] = Order(gpus, len(self._rows))
             self._of_kind[kind].append(order)
             self._dirty.update(self._layout.type_bays[kind])
         if self._dirty:
             self.refresh()
-        return order.entries
+        return order
 
     def refresh(self) -> None:
         """Work out what so many devices of touched bays cost, for each number asked for."""
@@ -245,25 +301,15 @@ class Victims(Index):
         draining = ledger.draining if ledger.impaired else None
         for bay in self._dirty:
             row, free = rows[bay], whole[bay].bit_count()
-            have = free + len(row)
             if draining is not None and draining[layout.bay_node[bay]]:
-                have = 0
+                row = []
+            elif free:
+                row = [FREE] * free + row
+            have = len(row)
             for order in of_kind[bay_type[bay]]:
                 last = order.last
-                cost = None if last >= have else FREE if last < free else row[last - free]
-                if cost is not order.costs[bay]:
+                cost = row[last] if last < have else None
+                before = order.costs[bay]
+                if cost is not before and cost != before:
                     order.set(bay, cost)
         self._dirty.clear()
-
-
-def _insert(row: list[Standing], standing: Standing, count: int) -> None:
-    if count == 1:
-        insort(row, standing)
-    else:
-        at = bisect_left(row, standing)
-        row[at:at] = (standing,) * count
-
-
-def _remove(row: list[Standing], standing: Standing, count: int) -> None:
-    at = bisect_left(row, standing)
-    del row[at : at + count]

@@ -15,7 +15,7 @@ from cotenant.model.records import JobRecord, Status
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 from cotenant.policies.ranking import Ranking
-from cotenant.policies.victims import Standing, Victims
+from cotenant.policies.victims import Order, Standing, Victims
 
 __all__ = ["NO_VICTIM", "Claim", "Line", "Waiting"]
 
@@ -41,7 +41,7 @@ class Line:
         The head was tried, and nothing has been gained since.
     limit : (int, float)
         Standing that a victim of the head that was tried had to fall below.
-    costs : tuple of list
+    costs : tuple of Order
         For each type, what its bays cost (``Victims.costs``); known once it was blocked.
     shape : Shape
         Of one of the jobs.
@@ -55,7 +55,7 @@ class Line:
         self.count = 0
         self.blocked = False
         self.limit = NO_VICTIM
-        self.costs: tuple[list[tuple[int, float, int]], ...] | None = None
+        self.costs: tuple[Order, ...] | None = None
 
 
 class Claim:
@@ -75,7 +75,10 @@ class Waiting(Index):
     ----------
     live : dict of int to entry
         Jobs in line: (key, record, line); a key is (minus priority, rank, id).
-    blocked : dict of Line to None
+    open, blocked : dict of Line to None
+        Lines with jobs: blocked, or not.
+    turns : bool
+        Whether ``turn`` has anything to look at.
     claims : dict of int to Claim
     ready, broken : set of int
         Claims whose devices are all empty; claims of which a device failed or is drained.
@@ -85,11 +88,11 @@ class Waiting(Index):
 
     def __init__(self, view: View, ranking: Ranking) -> None:
         self._view, self._ranking = view, ranking
-        self._ledger = view.ledger
-        self._groups: dict[int, tuple[Any, ...]] = {}
+        self._ledger, self._rank = view.ledger, ranking.rank
         self._victims: Victims | None = None
         # Most rankings never change as a whole.
         self._versioned = type(ranking).version is not Ranking.version
+        self._timed = type(ranking).rank_until_s is not Ranking.rank_until_s
         self._build()
 
     def _build(self) -> None:
@@ -98,12 +101,14 @@ class Waiting(Index):
         self.claims: dict[int, Claim] = {}
         self.ready: set[int] = set()
         self.broken: set[int] = set()
-        self._lines: dict[tuple[Any, ...], Line] = {}
-        self._open: dict[Line, None] = {}  # with jobs, not blocked
+        self._lines: dict[tuple[int, str | None], Line] = {}
+        self._groups: dict[tuple[Any, ...], Line] = {}
+        self.open: dict[Line, None] = {}
         self._claimed: dict[int, int] = {}
         self._timers: list[tuple[float, int, _Entry]] = []
         self.blocked: dict[Line, None] = {}
         self.freed = True
+        self.turns = self._versioned
         for record in self._view.queue:
             self.enqueued(record)
 
@@ -115,10 +120,10 @@ class Waiting(Index):
             self._claim(record)
             return
         line, live = self._find_line(record), self.live
-        key = (-record.priority, self._ranking.rank(self._view, record), record.id)
+        key = (-record.priority, self._rank(self._view, record), record.id)
         entry = (key, record, line)
         if not line.blocked:
-            self._open[line] = None
+            self.open[line] = None
         elif key < self._head(line)[0]:
             self._reopen(line)
         live[record.id] = entry
@@ -127,9 +132,9 @@ class Waiting(Index):
         if len(line.heap) > 2 * line.count + _SWEEP:
             line.heap = [e for e in line.heap if live.get(e[1].id) is e]
             heapq.heapify(line.heap)
-        until = self._ranking.rank_until_s(self._view, record)
-        if until < math.inf:
+        if self._timed and (until := self._ranking.rank_until_s(self._view, record)) < math.inf:
             heapq.heappush(self._timers, (until, record.id, entry))
+            self.turns = True
 
     def dequeued(self, record: JobRecord) -> None:
         """A job leaves its line; the next in a blocked line has its own reason to wait."""
@@ -142,12 +147,12 @@ class Waiting(Index):
         del self.live[record.id]
         line.count -= 1
         if not line.count:
-            del self._open[line]
+            del self.open[line]
 
     def _reopen(self, line: Line) -> None:
         line.blocked = False
         del self.blocked[line]
-        self._open[line] = None
+        self.open[line] = None
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """Devices are left: something is gained, perhaps only by a claim."""
@@ -172,6 +177,8 @@ class Waiting(Index):
             self._build()
             return
         reserved, claimed = self._ledger.reserved, self._claimed
+        if self._one_claim(devices):
+            return
         owners = {reserved.get(d): None for d in devices}
         starts = False
         if claimed:
@@ -187,6 +194,22 @@ class Waiting(Index):
         for owner in owners:
             if owner is not None:
                 self._claim(self._view.records[owner])
+
+    def _one_claim(self, devices: tuple[int, ...]) -> bool:
+        """The two most frequent changes by themselves: a job claims devices, or takes those it claimed."""
+        claim = self.claims.get(self._claimed.get(devices[0], -1))
+        if claim is not None:
+            if claim.devices != devices or claim.record.status != _RUNNING:
+                return False
+            self._forget(claim)
+            return True
+        record = self._view.records.get(self._ledger.reserved.get(devices[0], -1))
+        if record is None or record.reserved != devices or record.id in self.claims:
+            return False
+        if not self._claimed.keys().isdisjoint(devices):
+            return False
+        self._claim(record)
+        return True
 
     def _claim(self, record: JobRecord) -> None:
         claim = self.claims.get(record.id)
@@ -238,17 +261,16 @@ class Waiting(Index):
     # -- lines -----------------------------------------------------------------------
 
     def _find_line(self, record: JobRecord) -> Line:
-        shape = record.shape
-        group = self._groups.get(shape.number)
-        if group is None:
-            group = (shape.gpus, shape.types, shape.cpu_milli, shape.host_bytes, shape.single, shape.spans)
-            self._groups[shape.number] = group
-        tenant = record.job.tenant
-        if tenant in self._view.books.limits:
-            group = (*group, tenant)
-        line = self._lines.get(group)
+        number, limits = record.shape.number, self._view.books.limits
+        tenant = record.job.tenant if limits and record.job.tenant in limits else None
+        line = self._lines.get((number, tenant))
         if line is None:
-            line = self._lines[group] = Line(shape)
+            shape = record.shape
+            group = (shape.gpus, shape.types, shape.cpu_milli, shape.host_bytes, shape.single, shape.spans)
+            line = self._groups.get((*group, tenant))
+            if line is None:
+                line = self._groups[*group, tenant] = Line(shape)
+            self._lines[number, tenant] = line
         return line
 
     def _head(self, line: Line) -> _Entry:
@@ -260,8 +282,9 @@ class Waiting(Index):
 
     def heads(self) -> list[_Entry]:
         """Heads of the lines that are not blocked, in order."""
-        live, found = self.live, []
-        for line in self._open:
+        live = self.live
+        found: list[_Entry] = []
+        for line in self.open:
             entry = line.heap[0]
             found.append(entry if live.get(entry[1].id) is entry else self._head(line))
         if len(found) > 1:
@@ -274,7 +297,7 @@ class Waiting(Index):
             line.costs = self.victims().costs(line.shape)
         line.blocked, line.limit = True, limit
         self.blocked[line] = None
-        del self._open[line]
+        del self.open[line]
 
     def unblock(self) -> None:
         """Something was gained that may help anyone: look at every line again."""
@@ -283,9 +306,9 @@ class Waiting(Index):
 
     def look_again(self, now: float) -> None:
         """Unblock lines that free devices, or a job that has come to be a victim, may help."""
-        victims, freed = self._victims or self.victims(), self.freed
+        victims = self._victims or self.victims()
         gained = victims.turn(now)
-        if freed:
+        if self.freed:
             self.freed = False
             lines = list(self.blocked)
         elif gained is None:
@@ -293,8 +316,9 @@ class Waiting(Index):
         else:
             # CPU-only jobs have no limit: only what is free helps them.
             lines = [line for line in self.blocked if gained < line.limit]
-        if lines:
-            victims.refresh()
+            if not lines:
+                return
+        victims.refresh()
         for line in lines:
             if _may_be_helped(line):
                 self._reopen(line)
@@ -332,8 +356,9 @@ def _may_be_helped(line: Line) -> bool:
     if not line.costs:
         return True
     limit = line.limit
-    for entries in line.costs:  # noqa: SIM110 - a generator is slow on the hot path
-        if entries and entries[0] < limit:
+    for order in line.costs:
+        best = order.best()
+        if best is not None and best < limit:
             return True
     return False
 
