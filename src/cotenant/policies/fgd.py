@@ -18,10 +18,11 @@ from cotenant.model.shape import Shape
 from cotenant.model.view import View
 from cotenant.policies.classwise import Offer
 from cotenant.policies.demands import Family
-from cotenant.policies.fragments import Slopes, Task
+from cotenant.policies.fragments import Task
 from cotenant.policies.pools import Order
 from cotenant.policies.rooms import hosts_fit
 from cotenant.policies.sharing import Sharer
+from cotenant.policies.slopes import Slopes
 
 __all__ = ["Fgd"]
 
@@ -104,6 +105,14 @@ class Fgd(Sharer):
             for gpus, milli, gib, cpu, types, seen in memo["mix"]
         )
 
+    def _slopes(self, view: View) -> Slopes:
+        """The gradients for the tasks given or learned, which are made out only when they changed."""
+        slopes, memo = view.index(Slopes), view.memo
+        if memo is None or slopes.source is not memo or self._due(view):
+            slopes.source = memo
+            slopes.use(self._tasks(view))
+        return slopes
+
     # -- where --------------------------------------------------------------------------------
 
     def offer(self, view: View, family: Family, record: JobRecord) -> Offer | None:
@@ -120,8 +129,7 @@ class Fgd(Sharer):
             joined = self._join(view, family, self._known(view, family), record)
             if joined is not None:
                 return Offer(joined[1], family.share(self._mode, shape.memory_bytes), self._why)
-        slopes = view.index(Slopes)
-        slopes.use(self._tasks(view))
+        slopes = self._slopes(view)
         ask = slopes.ask(record, family.milli)
         found = slopes.best(ask)
         if found is None:

@@ -11,20 +11,20 @@ thousandths; memory is counted in 64ths of the device, so that states of nodes r
 
 from __future__ import annotations
 
-import heapq
+from bisect import insort
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from cotenant.model.placement import DEVICE_MILLI, Placement
-from cotenant.model.records import JobRecord
-from cotenant.model.view import Index, View
-from cotenant.policies.demands import domain_of
+from cotenant.model.placement import DEVICE_MILLI
 
-__all__ = ["Ask", "Fragments", "Slopes", "Task"]
+__all__ = ["CLOSED", "EMPTY", "PARTS", "Device", "Devices", "Fragments", "Node", "State", "Task", "parts_up"]
 
-_PARTS = 64
-_MOST_ASKS = 1024
-_CLOSED = "-"
-_EMPTY = ""
+PARTS = 64
+"""Parts in which the memory of a device is counted."""
+
+CLOSED = "-"
+EMPTY = ""
+"""Domains of devices that nobody may join, and of those that are free."""
 
 
 class Task(NamedTuple):
@@ -51,19 +51,37 @@ class Device(NamedTuple):
     places: int
 
 
-class Ask(NamedTuple):
-    """A demand to be placed: thousandths, 64ths of memory for each device type, its domain."""
-
-    gpus: int
-    milli: int
-    parts: tuple[int, ...]
-    domain: str
-    whole: bool
-    cpu_milli: int
-
-
 Node = tuple[int, int, tuple[Device, ...]]
 """Device type, free CPU (-1 if not declared) and devices, sorted: equal states are one."""
+
+State = tuple[int, ...]
+"""The same with devices by number: device type, free CPU, then the devices in the order of ``Node``.
+
+Plain integers hash and compare fast, and the garbage collector does not look at them: there may be
+hundreds of thousands.
+"""
+
+
+class Devices:
+    """Numbers for what is left on devices, given on first sight."""
+
+    def __init__(self) -> None:
+        self.of: list[Device] = []
+        self._numbers: dict[Device, int] = {}
+
+    def number(self, device: Device) -> int:
+        """The number of what is left on a device."""
+        found = self._numbers.get(device)
+        if found is None:
+            found = self._numbers[device] = len(self.of)
+            self.of.append(device)
+        return found
+
+    def replaced(self, numbers: Sequence[int], at: int, by: int) -> tuple[int, ...]:
+        """Sorted devices with one of them changed, sorted again."""
+        rest = [*numbers[:at], *numbers[at + 1 :]]
+        insort(rest, by, key=self.of.__getitem__)
+        return tuple(rest)
 
 
 class Fragments:
@@ -74,49 +92,82 @@ class Fragments:
     tasks : tuple of Task
     capacities : tuple of int
         Memory of each device type, 0 if unknown.
+    devices : Devices, optional
     """
 
-    def __init__(self, tasks: tuple[Task, ...], capacities: tuple[int, ...]) -> None:
+    def __init__(
+        self, tasks: tuple[Task, ...], capacities: tuple[int, ...], devices: Devices | None = None
+    ) -> None:
         total = sum(t.weight for t in tasks) or 1.0
         self._tasks = tasks
         self._weights = [t.weight / total for t in tasks]
         self._capacities = capacities
+        self._devices = devices if devices is not None else Devices()
         self._all = (1 << len(tasks)) - 1
         self._chance: dict[int, float] = {0: 0.0}
-        self._fits: dict[tuple[int, Device], int] = {}
-        self._known: dict[Node, float] = {}
-        self._gangs = [(1 << i, t.gpus) for i, t in enumerate(tasks) if t.gpus > 1]
+        self._parts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._known: dict[State, float] = {}
+        # Tasks that are gangs, as bits by size, and those that need CPU.
+        self._gangs: dict[int, int] = {}
+        for i, task in enumerate(tasks):
+            if task.gpus > 1:
+                self._gangs[task.gpus] = self._gangs.get(task.gpus, 0) | 1 << i
         self._cpu = [(1 << i, t.cpu_milli) for i, t in enumerate(tasks) if t.cpu_milli]
 
     def of(self, node: Node) -> float:
         """Thousandths of a device, expected to be of no use."""
-        found = self._known.get(node)
+        kind, cpu, devices = node
+        return self.of_state((kind, cpu, *[self._devices.number(d) for d in devices]))
+
+    def of_state(self, state: State) -> float:
+        """The same of a node given by numbers."""
+        found = self._known.get(state)
         if found is None:
             if len(self._known) > 1 << 17:
                 self._known.clear()
-            found = self._known[node] = self._measure(node)
+            found = self._known[state] = self._measure(state)
         return found
 
-    def _measure(self, node: Node) -> float:
-        kind, cpu, devices = node
-        fits = [self._fit(kind, device) for device in devices]
+    def _measure(self, state: State) -> float:
+        kind, cpu = state[0], state[1]
+        parts = [self._parts.get((kind, d)) or self._part(kind, d) for d in state[2:]]
         hosted = 0
-        for mask in fits:
+        for mask, _ in parts:
             hosted |= mask
-        for bit, gpus in self._gangs:
-            if hosted & bit and sum(1 for mask in fits if mask & bit) < gpus:
-                hosted ^= bit
+        if self._gangs:
+            hosted = self._whole_gangs(hosted, [mask for mask, _ in parts])
         if cpu >= 0:
             for bit, need in self._cpu:
                 if need > cpu:
                     hosted &= ~bit
-        known = self._capacities[kind] > 0
-        total = 0.0
-        for device, mask in zip(devices, fits, strict=True):
-            free = min(device.milli, device.parts * DEVICE_MILLI // _PARTS) if known else device.milli
+        everything, chance, total = self._all, self._chance, 0.0
+        for mask, free in parts:
             if free:
-                total += free * self._expected(self._all & ~(mask & hosted))
+                lost = everything & ~(mask & hosted)
+                expected = chance.get(lost)
+                total += free * (self._expected(lost) if expected is None else expected)
         return total
+
+    def _whole_gangs(self, hosted: int, masks: list[int]) -> int:
+        """Of the tasks that some device has room for, those for which enough devices have."""
+        most = min(max(self._gangs), len(masks))
+        # at_least[k]: tasks that k of the devices looked at so far have room for.
+        at_least = [self._all] + [0] * most
+        for mask in masks:
+            for k in range(most, 0, -1):
+                at_least[k] |= at_least[k - 1] & mask
+        for gpus, bits in self._gangs.items():
+            hosted &= ~bits | (at_least[gpus] if gpus <= most else 0)
+        return hosted
+
+    def _part(self, kind: int, number: int) -> tuple[int, int]:
+        """The tasks that a device has room for, as bits, and its free part in thousandths."""
+        device = self._devices.of[number]
+        free = device.milli
+        if self._capacities[kind] > 0:
+            free = min(free, device.parts * DEVICE_MILLI // PARTS)
+        found = self._parts[kind, number] = (self._fit(kind, device), free)
+        return found
 
     def _expected(self, mask: int) -> float:
         found = self._chance.get(mask)
@@ -126,210 +177,21 @@ class Fragments:
 
     def _fit(self, kind: int, device: Device) -> int:
         """The tasks that a device has room for."""
-        key = (kind, device)
-        found = self._fits.get(key)
-        if found is None:
-            capacity, found = self._capacities[kind], 0
-            for i, task in enumerate(self._tasks):
-                if task.types and kind not in task.types:
-                    continue
-                if task.gpus > 1 or task.milli >= DEVICE_MILLI:
-                    fits = device.domain == _EMPTY and (not capacity or task.memory_bytes <= capacity)
-                else:
-                    parts = _up(task.memory_bytes, capacity)
-                    fits = device.places > 0 and device.milli >= task.milli and device.parts >= parts
-                found |= fits << i
-            self._fits[key] = found
+        capacity, found = self._capacities[kind], 0
+        for i, task in enumerate(self._tasks):
+            if task.types and kind not in task.types:
+                continue
+            if task.gpus > 1 or task.milli >= DEVICE_MILLI:
+                fits = device.domain == EMPTY and (not capacity or task.memory_bytes <= capacity)
+            else:
+                parts = parts_up(task.memory_bytes, capacity)
+                fits = device.places > 0 and device.milli >= task.milli and device.parts >= parts
+            found |= fits << i
         return found
 
 
-def _up(need: int, capacity: int) -> int:
+def parts_up(need: int, capacity: int) -> int:
     """Memory in 64ths of a device, rounded up; more than there is if it can never fit."""
     if not capacity:
-        return 0 if need == 0 else _PARTS + 1
-    return -(-need * _PARTS // capacity)
-
-
-class Slopes(Index):
-    """For each demand: the node on which placing it adds least fragmentation.
-
-    A node is a bay, the devices of one type in one machine. For each demand asked for there is
-    a heap of nodes by gradient; a node that changed is looked at again when the demand is next
-    asked for. A log of changes that grows beyond four times the nodes is dropped, and every
-    heap built anew.
-    """
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-        self._ledger, self._layout = view.ledger, view.layout
-        self._capacities = tuple(k.memory_bytes for k in view.layout.types)
-        self._tasks: tuple[Task, ...] = ()
-        self._fragments = Fragments((), self._capacities)
-        self._most = view.settings.max_sharers
-        self._nodes: list[Node] = [self._node(b) for b in range(len(view.layout.bay_node))]
-        self._changed: list[int] = []
-        self._dirty: dict[int, None] = {}
-        self._epoch = 0
-        self._asked: dict[Ask, _Heap] = {}
-        self._gains: dict[tuple[Ask, Node], tuple[float, Device] | None] = {}
-
-    def use(self, tasks: tuple[Task, ...]) -> None:
-        """Measure fragmentation for these tasks from now on."""
-        if tasks != self._tasks:
-            self._tasks = tasks
-            self._fragments = Fragments(tasks, self._capacities)
-            self._asked.clear()
-            self._gains.clear()
-
-    def ask(self, record: JobRecord, milli: int) -> Ask:
-        """The demand of a waiting job."""
-        shape, domain = record.shape, "/".join(domain_of(record.job))
-        whole = not domain or shape.gpus > 1
-        need = 0 if whole else shape.memory_bytes
-        parts = tuple(
-            (_up(need, c) if k in shape.types else _PARTS + 1) for k, c in enumerate(self._capacities)
-        )
-        return Ask(shape.gpus, milli, parts, domain, whole, shape.cpu_milli)
-
-    def best(self, ask: Ask) -> tuple[int, Device] | None:
-        """The node and the kind of device on it that lose least; None if no node has room."""
-        self._settle()
-        heap = self._asked.get(ask)
-        if heap is None:
-            if len(self._asked) >= _MOST_ASKS:
-                self._asked.clear()
-            heap = self._asked[ask] = _Heap()
-        if heap.epoch != self._epoch or heap.read < 0:
-            heap.epoch, heap.read, heap.entries = self._epoch, len(self._changed), []
-            todo: list[int] = list(range(len(self._nodes)))
-        else:
-            todo, heap.read = self._changed[heap.read :], len(self._changed)
-        for bay in dict.fromkeys(todo):
-            gain = self._gain(ask, self._nodes[bay])
-            if gain is not None:
-                heapq.heappush(heap.entries, (gain[0], bay, self._nodes[bay], gain[1]))
-        entries = heap.entries
-        while entries and self._nodes[entries[0][1]] != entries[0][2]:
-            heapq.heappop(entries)
-        return (entries[0][1], entries[0][3]) if entries else None
-
-    def device(self, bay: int, like: Device) -> int:
-        """The lowest device of a node in this state."""
-        first = self._layout.bay_first[bay]
-        return next(d for d in range(first, first + self._layout.bay_size[bay]) if self._device(d) == like)
-
-    # -- gradients ---------------------------------------------------------------------
-
-    def _gain(self, ask: Ask, node: Node) -> tuple[float, Device] | None:
-        key = (ask, node)
-        if key in self._gains:
-            return self._gains[key]
-        if len(self._gains) > 1 << 18:
-            self._gains.clear()
-        found = self._gains[key] = self._slope(ask, node)
-        return found
-
-    def _slope(self, ask: Ask, node: Node) -> tuple[float, Device] | None:
-        """Growth of fragmentation on the best device of a node, and that device; None without room."""
-        kind, cpu, devices = node
-        parts = ask.parts[kind]
-        if parts > _PARTS or 0 <= cpu < ask.cpu_milli:
-            return None
-        left = cpu - ask.cpu_milli if cpu >= 0 else cpu
-        before = self._fragments.of(node)
-        if ask.whole:
-            empty = [d for d in devices if d.domain == _EMPTY]
-            if len(empty) < ask.gpus:
-                return None
-            rest = [d for d in devices if d.domain != _EMPTY] + empty[ask.gpus :]
-            taken = [Device(0, 0, _CLOSED, 0)] * ask.gpus
-            after = self._fragments.of((kind, left, tuple(sorted(rest + taken))))
-            return after - before, empty[0]
-        best: tuple[float, Device] | None = None
-        for i, device in enumerate(devices):
-            if i and devices[i - 1] == device:
-                continue
-            if device.places < 1 or device.milli < ask.milli or device.parts < parts:
-                continue
-            if device.domain not in (_EMPTY, ask.domain):
-                continue
-            mine = Device(device.milli - ask.milli, device.parts - parts, ask.domain, device.places - 1)
-            rest = sorted((*devices[:i], *devices[i + 1 :], mine))
-            growth = self._fragments.of((kind, left, tuple(rest))) - before
-            if best is None or growth < best[0]:
-                best = (growth, device)
-        return best
-
-    # -- changes -------------------------------------------------------------------------
-
-    def placed(self, record: JobRecord, place: Placement) -> None:
-        """A job came."""
-        self._mark(place.devices, place.node, record)
-
-    def vacated(self, record: JobRecord, place: Placement) -> None:
-        """A job went."""
-        self._mark(place.devices, place.node, record)
-
-    def capacity(self, devices: tuple[int, ...]) -> None:
-        """Devices failed, returned or were kept for somebody."""
-        for device in devices:
-            self._dirty[self._layout.device_bay[device]] = None
-
-    def _mark(self, devices: tuple[int, ...], node: int, record: JobRecord) -> None:
-        layout = self._layout
-        for device in devices:
-            self._dirty[layout.device_bay[device]] = None
-        if record.job.cpu_milli:
-            nodes = (node,) if node >= 0 else layout.nodes_of(devices)
-            for number in nodes:
-                self._dirty.update(dict.fromkeys(layout.node_bays[number]))
-
-    def _settle(self) -> None:
-        """Read the state of nodes that changed."""
-        for bay in self._dirty:
-            node = self._node(bay)
-            if node != self._nodes[bay]:
-                self._nodes[bay] = node
-                self._changed.append(bay)
-        self._dirty.clear()
-        if len(self._changed) > 4 * len(self._nodes) + 1024:
-            self._changed.clear()
-            self._epoch += 1
-
-    def _node(self, bay: int) -> Node:
-        layout, ledger = self._layout, self._ledger
-        machine, first = layout.bay_node[bay], layout.bay_first[bay]
-        cpu = ledger.free_cpu[machine] if ledger.has_cpu[machine] else -1
-        devices = sorted(self._device(d) for d in range(first, first + layout.bay_size[bay]))
-        return layout.bay_type[bay], cpu, tuple(devices)
-
-    def _device(self, device: int) -> Device:
-        ledger = self._ledger
-        machine = self._layout.device_node[device]
-        if not ledger.usable[device] or ledger.draining[machine] or device in ledger.reserved:
-            return Device(0, 0, _CLOSED, 0)
-        capacity = self._capacities[self._layout.device_type[device]]
-        residents = ledger.residents[device]
-        if not residents:
-            return Device(DEVICE_MILLI, _PARTS if capacity else 0, _EMPTY, self._most if capacity else 0)
-        parts = ledger.free_memory[device] * _PARTS // capacity if capacity else 0
-        milli = ledger.free_milli[device]
-        if ledger.share_on(residents[0], device).mode != "spatial" or len(residents) >= self._most:
-            return Device(milli, parts, _CLOSED, 0)
-        records = self._view.records
-        domains = {domain_of(records[j].job) for j in residents}
-        domain = "/".join(domains.pop()) if len(domains) == 1 else ""
-        if not domain:
-            return Device(milli, parts, _CLOSED, 0)
-        return Device(milli, parts, domain, self._most - len(residents))
-
-
-class _Heap:
-    """Nodes by gradient for one demand; ``read`` is how much of the log of changes it has seen."""
-
-    __slots__ = ("entries", "epoch", "read")
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[float, int, Node, Device]] = []
-        self.epoch = -1
-        self.read = -1
+        return 0 if need == 0 else PARTS + 1
+    return -(-need * PARTS // capacity)
