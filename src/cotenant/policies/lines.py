@@ -151,12 +151,15 @@ class Line:
 
     def first_within(self, kind: int, limit_s: float) -> JobRecord | None:
         """The first that holds a place on this device type for at most ``limit_s``, as predicted."""
-        slot = self._row_of(kind).first(limit_s)
+        row = self._rows.get(kind) or self._row_of(kind)
+        if row.least > limit_s:
+            return None
+        slot = row.first(limit_s)
         return self._records[slot] if slot >= 0 else None
 
     def least(self, kind: int) -> float:
         """The least time that any of them holds a place on this device type."""
-        return self._row_of(kind).least
+        return (self._rows.get(kind) or self._row_of(kind)).least
 
     def _row_of(self, kind: int) -> MinRow:
         row = self._rows.get(kind)

@@ -19,6 +19,8 @@ class MinTree:
     ----------
     room : int
         How many numbers there can be: a power of two.
+    nodes : list of float
+        The least of all at 1; under ``i`` are ``2 * i`` and ``2 * i + 1``; the numbers begin at ``room``.
 
     Examples
     --------
@@ -30,22 +32,22 @@ class MinTree:
     (3, 7.0)
     """
 
-    __slots__ = ("_tree", "room")
+    __slots__ = ("nodes", "room")
 
     def __init__(self, values: Sequence[float]) -> None:
         room = self.room = 1 << max(len(values) - 1, 0).bit_length()
-        tree = self._tree = [_INF] * (2 * room)
+        tree = self.nodes = [_INF] * (2 * room)
         tree[room : room + len(values)] = values
         for i in range(room - 1, 0, -1):
             one, two = tree[2 * i], tree[2 * i + 1]
             tree[i] = one if one <= two else two
 
     def __getitem__(self, place: int) -> float:
-        return self._tree[self.room + place]
+        return self.nodes[self.room + place]
 
     def set(self, place: int, value: float) -> None:
         """Change one number."""
-        tree = self._tree
+        tree = self.nodes
         i = self.room + place
         tree[i] = value
         while i > 1:
@@ -58,7 +60,7 @@ class MinTree:
 
     def first(self, limit: float) -> int:
         """The first place whose number is at most ``limit``; -1 if there is none."""
-        tree, room = self._tree, self.room
+        tree, room = self.nodes, self.room
         if tree[1] > limit:
             return -1
         i = 1
@@ -71,7 +73,7 @@ class MinTree:
     @property
     def least(self) -> float:
         """The least number."""
-        return self._tree[1]
+        return self.nodes[1]
 
 
 class MinRow:
@@ -103,16 +105,17 @@ class MinRow:
         values, tree = self._values, self._tree
         block = len(values) >> _BITS
         values.append(value)
-        if block >= tree.room:
-            self._tree = MinTree([*(tree[i] for i in range(block)), value])
-        elif value < tree[block]:
+        room = tree.room
+        if block >= room:
+            self._tree = MinTree([*tree.nodes[room : room + block], value])
+        elif value < tree.nodes[room + block]:
             tree.set(block, value)
 
     def set(self, place: int, value: float) -> None:
         """Change one number."""
         values, tree, block = self._values, self._tree, place >> _BITS
         before, values[place] = values[place], value
-        least = tree[block]
+        least = tree.nodes[tree.room + block]
         if value < least:
             tree.set(block, value)
         elif before == least < value:
@@ -140,4 +143,4 @@ class MinRow:
     @property
     def least(self) -> float:
         """The least number; infinity if there is none."""
-        return self._tree.least
+        return self._tree.nodes[1]
