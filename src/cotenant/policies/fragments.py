@@ -105,13 +105,15 @@ class Fragments:
         self._devices = devices if devices is not None else Devices()
         self._all = (1 << len(tasks)) - 1
         self._chance: dict[int, float] = {0: 0.0}
-        self._parts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._parts: list[dict[int, tuple[int, int]]] = [{} for _ in capacities]
         self._known: dict[State, float] = {}
-        # Tasks that are gangs, as bits by size, and those that need CPU.
-        self._gangs: dict[int, int] = {}
+        # Tasks that are gangs, as bits: all, by size, and those that so many devices are enough for.
+        self._sizes: dict[int, int] = {}
         for i, task in enumerate(tasks):
             if task.gpus > 1:
-                self._gangs[task.gpus] = self._gangs.get(task.gpus, 0) | 1 << i
+                self._sizes[task.gpus] = self._sizes.get(task.gpus, 0) | 1 << i
+        self._gangs = sum(self._sizes.values())
+        self._up_to: dict[int, int] = {}
         self._cpu = [(1 << i, t.cpu_milli) for i, t in enumerate(tasks) if t.cpu_milli]
 
     def of(self, node: Node) -> float:
@@ -129,13 +131,17 @@ class Fragments:
         return found
 
     def _measure(self, state: State) -> float:
-        kind, cpu = state[0], state[1]
-        parts = [self._parts.get((kind, d)) or self._part(kind, d) for d in state[2:]]
-        hosted = 0
-        for mask, _ in parts:
-            hosted |= mask
-        if self._gangs:
-            hosted = self._whole_gangs(hosted, [mask for mask, _ in parts])
+        kind, cpu, gangs = state[0], state[1], self._gangs
+        known, parts, hosted, empty = self._parts[kind], [], 0, 0
+        for number in state[2:]:
+            part = known.get(number) or self._part(kind, number)
+            parts.append(part)
+            hosted |= part[0]
+            if part[0] & gangs:
+                # Only a free device has room for a member of a gang, and then for one of any gang.
+                empty += 1
+        if gangs:
+            hosted &= ~gangs | self._gangs_up_to(empty)
         if cpu >= 0:
             for bit, need in self._cpu:
                 if need > cpu:
@@ -148,17 +154,12 @@ class Fragments:
                 total += free * (self._expected(lost) if expected is None else expected)
         return total
 
-    def _whole_gangs(self, hosted: int, masks: list[int]) -> int:
-        """Of the tasks that some device has room for, those for which enough devices have."""
-        most = min(max(self._gangs), len(masks))
-        # at_least[k]: tasks that k of the devices looked at so far have room for.
-        at_least = [self._all] + [0] * most
-        for mask in masks:
-            for k in range(most, 0, -1):
-                at_least[k] |= at_least[k - 1] & mask
-        for gpus, bits in self._gangs.items():
-            hosted &= ~bits | (at_least[gpus] if gpus <= most else 0)
-        return hosted
+    def _gangs_up_to(self, gpus: int) -> int:
+        """Tasks that are gangs of no more devices than this, as bits."""
+        found = self._up_to.get(gpus)
+        if found is None:
+            found = self._up_to[gpus] = sum(bits for size, bits in self._sizes.items() if size <= gpus)
+        return found
 
     def _part(self, kind: int, number: int) -> tuple[int, int]:
         """The tasks that a device has room for, as bits, and its free part in thousandths."""
@@ -166,7 +167,7 @@ class Fragments:
         free = device.milli
         if self._capacities[kind] > 0:
             free = min(free, device.parts * DEVICE_MILLI // PARTS)
-        found = self._parts[kind, number] = (self._fit(kind, device), free)
+        found = self._parts[kind][number] = (self._fit(kind, device), free)
         return found
 
     def _expected(self, mask: int) -> float:

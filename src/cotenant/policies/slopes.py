@@ -65,8 +65,11 @@ class Slopes(Index):
         self._fragments = Fragments((), self._capacities, self._devices)
         self._most = view.settings.max_sharers
         self._domains: dict[Domain, str] = {}
+        self._left = [self._device(d) for d in range(view.layout.device_count)]
         self._nodes: list[State] = [self._node(b) for b in range(len(view.layout.bay_node))]
+        # Nodes that changed, in order; devices and nodes not looked at since they may have.
         self._changed: list[int] = []
+        self._touched: dict[int, None] = {}
         self._dirty: dict[int, None] = {}
         self._epoch = 0
         self._asked: dict[Ask, _Heap] = {}
@@ -124,7 +127,7 @@ class Slopes(Index):
     def device(self, bay: int, like: int) -> int:
         """The lowest device of a node in this state."""
         first = self._layout.bay_first[bay]
-        return next(d for d in range(first, first + self._layout.bay_size[bay]) if self._device(d) == like)
+        return self._left.index(like, first, first + self._layout.bay_size[bay])
 
     # -- gradients ---------------------------------------------------------------------
 
@@ -200,20 +203,27 @@ class Slopes(Index):
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Devices failed, returned or were kept for somebody."""
-        for device in devices:
-            self._dirty[self._layout.device_bay[device]] = None
+        self._touched.update(dict.fromkeys(devices))
 
     def _mark(self, devices: tuple[int, ...], node: int, record: JobRecord) -> None:
-        layout = self._layout
-        for device in devices:
-            self._dirty[layout.device_bay[device]] = None
+        if len(devices) == 1:
+            self._touched[devices[0]] = None
+        else:
+            self._touched.update(dict.fromkeys(devices))
         if record.job.cpu_milli:
-            nodes = (node,) if node >= 0 else layout.nodes_of(devices)
-            for number in nodes:
+            layout = self._layout
+            for number in (node,) if node >= 0 else layout.nodes_of(devices):
                 self._dirty.update(dict.fromkeys(layout.node_bays[number]))
 
     def _settle(self) -> None:
         """Read the state of nodes that changed."""
+        left, bays = self._left, self._layout.device_bay
+        for device in self._touched:
+            now = self._device(device)
+            if now != left[device]:
+                left[device] = now
+                self._dirty[bays[device]] = None
+        self._touched.clear()
         for bay in self._dirty:
             node = self._node(bay)
             if node != self._nodes[bay]:
@@ -228,7 +238,7 @@ class Slopes(Index):
         layout, ledger = self._layout, self._ledger
         machine, first = layout.bay_node[bay], layout.bay_first[bay]
         cpu = ledger.free_cpu[machine] if ledger.has_cpu[machine] else -1
-        devices = [self._device(d) for d in range(first, first + layout.bay_size[bay])]
+        devices = self._left[first : first + layout.bay_size[bay]]
         devices.sort(key=self._devices.of.__getitem__)
         return (layout.bay_type[bay], cpu, *devices)
 
