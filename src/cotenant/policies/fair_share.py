@@ -6,7 +6,7 @@ Card: ``docs/policies/fair-share.md``.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from cotenant.errors import ConfigError
 from cotenant.model.params import Params
@@ -25,7 +25,7 @@ _CLAIMED = Why("reclaimed")
 _BROKEN = Why("reservation-broken")
 _Rank = tuple[tuple[float, float], ...]
 _Place = tuple[tuple[int, ...], int]
-_Candidate = tuple[_Rank, tuple[int, int], JobRecord]
+_Candidate = tuple[_Rank, int, JobRecord]
 
 
 class FairShare(Params):
@@ -45,6 +45,10 @@ class FairShare(Params):
     ConfigError
         If the half-life is not positive or the word is unknown.
     """
+
+    idle_without_queue: ClassVar[bool] = True
+    uses_predictions: ClassVar[bool] = False
+    uses_service: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -207,6 +211,6 @@ class FairShare(Params):
             "tenant": tenant,
             "quota_gpus": holdings.quotas.get(tenant, 0),
             "used_gpus": holdings.guaranteed.get(tenant, 0),
-            "unavailable_gpus": ledger.usable.count(False),
+            "unavailable_gpus": ledger.usable.count(False) if ledger.impaired else 0,
         }
         return Hold(record.id, reason, told)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import msgspec
 
@@ -45,6 +46,8 @@ class Gittins(Params):
     ended jobs has grown by a quarter, so that waiting jobs are seldom sorted anew.
     """
 
+    uses_predictions: ClassVar[bool] = False
+
     def __init__(
         self,
         *,
@@ -63,8 +66,10 @@ class Gittins(Params):
     def decide(self, view: View) -> Plan:
         """Start or stop one job, and ask again; now and then take up what was learned."""
         plan = advance(view, self._ranking)
-        ended, known = view.service.total, _known(view)
-        if self.services or ended < self.least_jobs or ended < known * _GROWTH:
+        if self.services:
+            return plan
+        ended = view.service.total
+        if ended < self.least_jobs or ended < _known(view) * _GROWTH:
             return plan
         memo = {"ended": ended, "counts": list(view.service.counts)}
         return msgspec.structs.replace(plan, memo=memo)

@@ -52,6 +52,8 @@ class Las(Params):
     """
 
     idle_without_queue: ClassVar[bool] = True
+    uses_predictions: ClassVar[bool] = False
+    uses_service: ClassVar[bool] = False
 
     def __init__(self, *, levels: tuple[float, ...] = (3250.0, 7200.0), promote_knob: float = 0.0) -> None:
         check_levels(levels, promote_knob)

@@ -5,6 +5,8 @@ Card: ``docs/policies/sjf.md``.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from cotenant.errors import ConfigError
 from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Hold, Plan, Why
@@ -49,6 +51,9 @@ class Sjf(Params):
         nobody starts (head-of-line blocking).
     """
 
+    idle_without_queue: ClassVar[bool] = True
+    uses_service: ClassVar[bool] = False
+
     def __init__(self, *, aging: float = 0.0, skip_blocked: bool = True) -> None:
         if not 0.0 <= aging < float("inf"):
             raise ConfigError(f"Sjf: aging must be zero or more and finite, found {aging}")
@@ -61,10 +66,15 @@ class Sjf(Params):
         look_at = lines.to_look_at()
         if not look_at:
             return EMPTY
-        first = sorted(map(_shortest, look_at if self.skip_blocked else lines.active), key=_rank)
+        if not self.skip_blocked:
+            look_at = tuple(lines.active)
+        first = [_shortest(line) for line in look_at]
+        if len(first) > 1:
+            first.sort(key=_rank)
+        limits = view.books.limits
         blocked: list[Hold] = []
         for _, _, record in first:
-            refusal = view.limit_refusal(record)
+            refusal = view.limit_refusal(record) if limits else None
             start = place_whole(view, record, _WHY) if refusal is None else None
             if start is not None:
                 return Plan((*blocked, start), again=True)

@@ -128,6 +128,7 @@ class TenantQueues(Index):
         self.groups: dict[str, dict[tuple[Footprint, bool], Alike]] = {}
         self.misfits: set[Footprint] = set()
         self._serial = 0
+        self._keys: dict[tuple[int, str], tuple[Footprint, bool]] = {}
         for record in view.queue:
             self.enqueued(record)
 
@@ -135,9 +136,7 @@ class TenantQueues(Index):
         """A job joined."""
         if record.shape.never:
             return
-        job = record.job
-        mine = self.groups.setdefault(job.tenant, {})
-        key = (footprint(record.shape), job.job_class == "opportunistic")
+        mine, key = self.groups.setdefault(record.job.tenant, {}), self._key(record)
         alike = mine.get(key)
         if alike is None:
             alike = mine[key] = Alike()
@@ -148,13 +147,19 @@ class TenantQueues(Index):
         """A job left."""
         if record.shape.never:
             return
-        job = record.job
-        key = (footprint(record.shape), job.job_class == "opportunistic")
-        mine = self.groups[job.tenant]
+        tenant, key = record.job.tenant, self._key(record)
+        mine = self.groups[tenant]
         if not mine[key].left():
             del mine[key]
             if not mine:
-                del self.groups[job.tenant]
+                del self.groups[tenant]
+
+    def _key(self, record: JobRecord) -> tuple[Footprint, bool]:
+        demand = (record.shape.number, record.job.job_class)
+        key = self._keys.get(demand)
+        if key is None:
+            key = self._keys[demand] = (footprint(record.shape), demand[1] == "opportunistic")
+        return key
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """Capacity grew."""
