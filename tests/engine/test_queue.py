@@ -11,7 +11,7 @@ from cotenant.model.cluster import Cluster
 from cotenant.model.jobs import Job
 from cotenant.model.layout import Layout
 from cotenant.model.queue import PendingQueue
-from cotenant.model.records import JobRecord, Status
+from cotenant.model.records import JobRecord, Status, order_key
 from cotenant.model.settings import Settings
 from cotenant.model.shape import Shape
 
@@ -49,7 +49,7 @@ class Model:
 
     def rank(self, record: JobRecord, priority: int) -> None:
         record.priority = priority
-        record.key = (-priority, record.id)
+        record.key = order_key(record.id, priority)
         self.queue.reorder(record)
 
     def check(self) -> None:

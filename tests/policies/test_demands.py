@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cotenant.model.cluster import Cluster
 from cotenant.model.jobs import Job
 from cotenant.model.layout import Layout
-from cotenant.model.records import JobRecord, Status
+from cotenant.model.records import JobRecord, Status, order_key
 from cotenant.model.settings import Settings
 from cotenant.model.shape import ShapeTable
 from cotenant.policies.demands import Alike, Family, domain_of
@@ -72,7 +72,7 @@ def test_a_changed_priority_is_seen() -> None:
     alike.push(one, 1)
     alike.push(two, 2)
     alike.left()
-    two.priority, two.key = 5, (-5, 2)
+    two.priority, two.key = 5, order_key(2, 5)
     alike.push(two, 3)
     assert alike.head() is two
     two.status = Status.RUNNING

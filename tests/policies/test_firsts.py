@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.model.records import order_key
 from cotenant.policies.firsts import Firsts
 
 
@@ -13,7 +14,7 @@ class Fake:
     """As much of a record as a queue looks at."""
 
     id: int
-    key: tuple[int, int]
+    key: int
     status: int = 0
 
 
@@ -23,7 +24,7 @@ def test_the_head_is_always_the_first_of_the_living(steps: list[tuple[str, int]]
     line, waiting, away, made = Firsts(), [], [], 0
     for what, number in steps:
         if what == "n":  # a new job, now and then one of higher priority
-            waiting.append(Fake(made, (-(number // 8), made)))
+            waiting.append(Fake(made, order_key(made, number // 8)))
             line.push(waiting[-1])
             made += 1
         elif what == "r" and away:  # a job returns
@@ -36,7 +37,7 @@ def test_the_head_is_always_the_first_of_the_living(steps: list[tuple[str, int]]
             job = waiting.pop(0 if what == "s" else number % len(waiting))
             if what == "p":  # its priority changes while it waits
                 line.left(job)
-                job.key = (number - 5, job.id)
+                job.key = order_key(job.id, 5 - number)
                 waiting.append(job)
                 line.push(job)
             else:  # it starts or is cancelled

@@ -14,7 +14,7 @@ from cotenant.model.placement import WHOLE, Placement
 from cotenant.model.plan import Reason
 from cotenant.model.ports import RuntimeForecast
 from cotenant.model.queue import PendingQueue
-from cotenant.model.records import JobRecord, Status
+from cotenant.model.records import JobRecord, Status, order_key
 from cotenant.model.rules import Books
 from cotenant.model.service import ServiceCounts
 from cotenant.model.settings import Settings
@@ -150,7 +150,7 @@ class State(Source):
         predicted = self._runtime.predict_s(job).mean if self._runtime else job.estimate_s
         shape = self.shapes.count(job)
         # As JobRecord.of, without the call.
-        record = JobRecord(job, shape, t, predicted, job_id, priority, (-priority, job_id), t)
+        record = JobRecord(job, shape, t, predicted, job_id, priority, order_key(job_id, priority), t)
         self.records[job_id] = record
         self.counts["submitted"] += 1
         self.queue.push(record)
@@ -291,7 +291,7 @@ class State(Source):
             for hook in self._dequeued:
                 hook(record)
         record.priority = event.priority
-        record.key = (-event.priority, record.id)
+        record.key = order_key(record.id, event.priority)
         self.queue.reorder(record)
         for hook in self._enqueued if pending else self._rated:
             hook(record)

@@ -15,7 +15,8 @@ from cotenant.model.records import JobRecord
 
 __all__ = ["PendingQueue"]
 
-_Entry = tuple[tuple[int, int], int, JobRecord]
+_Entry = tuple[int, int, JobRecord]
+_BEFORE_ALL = -(1 << 128)
 _SWEEP = 4096
 # "if record.status" below means "not pending": Status.PENDING is 0, which a test holds.
 
@@ -31,7 +32,7 @@ class PendingQueue:
 
     def __init__(self) -> None:
         self._line: deque[JobRecord] = deque()
-        self._last_key: tuple[int, int] = (-(1 << 62), -1)
+        self._last_key = _BEFORE_ALL
         self._late: list[_Entry] = []
         self._serial = 0
         self.count = 0

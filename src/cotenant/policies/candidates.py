@@ -31,7 +31,7 @@ from cotenant.policies.verdicts import Taste, Verdicts
 __all__ = ["Candidates"]
 
 _FREE, _NEW, _BESIDE, _PLACE = range(4)
-_Key = tuple[int, int]
+_Key = int
 
 
 class _Demand(Firsts):

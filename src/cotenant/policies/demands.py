@@ -31,7 +31,7 @@ _ANYONE: Domain = ("any",)
 _NOBODY: Domain = ()
 _SWEEP = 64
 _GIB_BITS = 30
-_Key = tuple[int, int]
+_Key = int
 _Entry = tuple[_Key, int, JobRecord]
 
 

@@ -9,7 +9,7 @@ from cotenant.model.records import JobRecord
 
 __all__ = ["Firsts"]
 
-_Entry = tuple[tuple[int, int], int, JobRecord]
+_Entry = tuple[int, int, JobRecord]
 _SWEEP = 64
 
 
@@ -35,7 +35,7 @@ class Firsts:
         # Behind the head: jobs in the order of their coming, and those that came out of turn.
         self._line: deque[JobRecord] = deque()
         self._late: list[_Entry] = []
-        self._last: tuple[int, int] = (-(1 << 62), -1)
+        self._last = -(1 << 128)
         self._serial = 0
 
     def push(self, record: JobRecord) -> bool:

@@ -13,7 +13,7 @@ from cotenant.model.placement import Placement
 from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
-from cotenant.policies.fit import UNKNOWN_S, Speeds, order, startup_s
+from cotenant.policies.fit import UNKNOWN_S, Speeds, startup_s
 from cotenant.policies.minima import MinRow
 
 __all__ = ["Line", "Lines", "RoomLines"]
@@ -68,8 +68,7 @@ class Line:
 
     def push(self, record: JobRecord) -> None:
         """A job starts to wait."""
-        # The record's own number serves as its key where it can: an integer less for each job.
-        key = order(record) if record.priority else record.id
+        key = record.key
         keys = self._keys
         self.count = count = self.count + 1
         if not keys or key > keys[-1]:
@@ -109,7 +108,7 @@ class Line:
         living = list(self.records())
         self._keys, self._records = [], []
         for number, record in enumerate(living, 1):
-            key = order(record) if record.priority else record.id
+            key = record.key
             self._keys.append(key)
             self._records.append(record)
             if gaps and (number % _EVERY == 0 or number == len(living)):
@@ -130,7 +129,7 @@ class Line:
             return
         records, slot = self._records, self._front
         if records[slot] is not record:
-            slot = bisect_left(self._keys, order(record))
+            slot = bisect_left(self._keys, record.key)
         records[slot] = None
         for row in self._rows.values():
             row.set(slot, _INF)
