@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -29,6 +30,7 @@ class _Store:
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
         self._places: list[tuple[int, int]] = []
         start = 0
         for _ in range(_RECORDS):

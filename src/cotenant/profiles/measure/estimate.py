@@ -4,8 +4,8 @@ A co-run's speed is divided by the job's speed alone *at that time*: the mean of
 of its runs alone in the same session, weighted by ``exp(-distance / 60 s)``, so that a machine
 that grows slower slows both. A set's value is the mean over its repeats of the logarithm of that
 ratio. Spread is estimated from all sets together and from the set itself (a variance of the
-pool counts as four observations), since two or three repeats alone say little; the interval is
-Student's with the degrees of freedom of both. Repeats during which others held the cores, and
+pool counts as four observations), since two or three repeats alone say little, and the doubt
+about the runs alone is added; the interval is Student's with the degrees of freedom of both. Repeats during which others held the cores, and
 outliers (farther than four robust standard deviations of the pool from the set's median), are
 set aside and counted.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from statistics import median
 
 import msgspec
@@ -135,6 +135,7 @@ def estimate(repeats: Sequence[Repeat], *, disturbed_pct: float) -> dict[tuple[s
     for jobs, tried in groups.items():
         ran = [r for r in tried if r.members and _has_solos(r, solos)]
         used[jobs] = [r for r in ran if r.taken <= limit] or ran
+    solo_variance = _solo_variance(solos)
     ratios = {jobs: _ratios(kept, solos) for jobs, kept in used.items()}
     robust = _robust_spread(ratios)
     kept_by = {jobs: _without_outliers(rows, robust) for jobs, rows in ratios.items()}
@@ -145,7 +146,7 @@ def estimate(repeats: Sequence[Repeat], *, disturbed_pct: float) -> dict[tuple[s
         failed = sum(1 for r in tried if r.failures)
         found[jobs] = SetEstimate(
             jobs=jobs,
-            sides=_sides(jobs, rows, pool),
+            sides=_sides(jobs, rows, pool, solo_variance),
             repeats=len(rows),
             set_aside=sum(1 for r in tried if r.members) - len(rows),
             failed=failed,
@@ -157,8 +158,19 @@ def _has_solos(repeat: Repeat, solos: Solos) -> bool:
     return all((repeat.session, job) in solos for job in repeat.jobs)
 
 
-Row = dict[str, tuple[float, float]]
-"""Job to (log ratio, log speed alone) in one repeat; copies of a job averaged."""
+def _solo_variance(solos: Solos) -> float:
+    """Of one run alone, from the differences of neighbours in time: drift hardly enters these."""
+    squares = [
+        (after - before) ** 2 / 2
+        for points in solos.values()
+        for (_, before), (_, after) in pairwise(sorted(points))
+    ]
+    return math.fsum(squares) / len(squares) if squares else 0.0
+
+
+Row = dict[str, tuple[float, float, float]]
+"""Job to log ratio, log speed alone, and so many runs alone that stand behind it, in one repeat;
+copies of a job averaged."""
 
 
 def _ratios(repeats: Iterable[Repeat], solos: Solos) -> list[Row]:
@@ -171,9 +183,16 @@ def _ratios(repeats: Iterable[Repeat], solos: Solos) -> list[Row]:
         for job, members in speeds.items():
             alone = solo_speed(solos[repeat.session, job], repeat.at_s)
             together = math.fsum(math.log(m.speed) for m in members) / len(members)
-            row[job] = (together - alone, alone)
+            row[job] = (together - alone, alone, _behind(solos[repeat.session, job], repeat.at_s))
         rows.append(row)
     return rows
+
+
+def _behind(solos: Sequence[tuple[float, float]], at_s: float) -> float:
+    """Effective number of runs alone in their weighted mean."""
+    weights = [math.exp(-abs(time - at_s) / _MEMORY_S) for time, _ in solos]
+    squares = math.fsum(w * w for w in weights)
+    return math.fsum(weights) ** 2 / squares if squares > 0.0 else 1.0
 
 
 def _columns(rows: Sequence[Row]) -> list[list[float]]:
@@ -211,7 +230,9 @@ def _pooled_variance(kept: dict[tuple[str, ...], list[Row]]) -> float:
     return (squares + 2 * first) / (freedom + 2) if freedom < 20 else squares / freedom
 
 
-def _sides(jobs: Sequence[str], rows: Sequence[Row], pool: float) -> tuple[SideEstimate, ...]:
+def _sides(
+    jobs: Sequence[str], rows: Sequence[Row], pool: float, solo_variance: float
+) -> tuple[SideEstimate, ...]:
     if not rows:
         return ()
     by_job: dict[str, SideEstimate] = {}
@@ -221,7 +242,9 @@ def _sides(jobs: Sequence[str], rows: Sequence[Row], pool: float) -> tuple[SideE
         mean = math.fsum(values) / len(values)
         freedom = _PRIOR_WEIGHT + len(values) - 1
         own = math.fsum((value - mean) ** 2 for value in values)
-        spread = math.sqrt((_PRIOR_WEIGHT * pool + own) / freedom / len(values))
+        # Repeats close in time share their runs alone, whose doubt more repeats do not lessen.
+        base = solo_variance / max(row[job][2] for row in rows)
+        spread = math.sqrt((_PRIOR_WEIGHT * pool + own) / freedom / len(values) + base)
         half = float(student.ppf((1 + _LEVEL) / 2, freedom)) * spread
         by_job[job] = SideEstimate(
             job=job,

@@ -16,6 +16,8 @@ __all__ = ["Schedule", "all_sets"]
 
 _TRIES = 2
 """A set that failed so often is not tried again."""
+_APART = 12
+"""Measurements between two repeats of one set, where there are other sets to repeat."""
 Jobs = tuple[str, ...]
 
 
@@ -124,7 +126,10 @@ class Schedule:
             for jobs in sorted(alive)
             if done[jobs] < settings.max_repeats and found[jobs].width_pct > settings.target_pct
         }
-        return max(widths, key=lambda jobs: widths[jobs]) if widths else None
+        # Repeats of one set in a row would share what happens to the machine just then.
+        recent = {repeat.jobs for repeat in repeats[-_APART:]}
+        ready = [jobs for jobs in widths if jobs not in recent] or list(widths)
+        return max(ready, key=lambda jobs: widths[jobs]) if ready else None
 
     def _dead(self, repeats: Sequence[Repeat]) -> set[str]:
         """Jobs that failed alone, twice, and never ran alone in between."""
