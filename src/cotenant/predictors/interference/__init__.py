@@ -1,0 +1,1 @@
+"""Prediction of interference: how much jobs on one device slow each other down."""

@@ -1,0 +1,178 @@
+"""Covariances between rows (victim, neighbour), built from covariances between nodes.
+
+Nodes are alike because they are the same configuration (C), of the same architecture (F), or
+have like features (R, a squared exponential). From these come, with one variance each:
+
+- what a job suffers, whoever is beside it (``victim ...``), and what it does to any other
+  (``other ...``);
+- ``difference ...``: a latent strength of jobs of which only the difference matters, as when
+  time slices go to whoever has the longer kernels;
+- interactions (``victim x other``), also those that both sides of a pair share (``shared ...``);
+- ``same ...``: two of one architecture or configuration; ``linear``: all features.
+
+Rows of different worlds are correlated less: by ``Kinship``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.predictors.interference.jobs import NodeTable
+
+__all__ = ["COMPONENTS", "Kinship", "Likeness", "covariance", "variances"]
+
+Matrix = NDArray[np.float64]
+Nodes = NDArray[np.intp]
+Pairs = tuple[Nodes, Nodes]
+
+COMPONENTS = (
+    "world",
+    "victim F",
+    "victim FR",
+    "victim C",
+    "victim R",
+    "other F",
+    "other FR",
+    "other C",
+    "other R",
+    "difference FR",
+    "difference C",
+    "difference R",
+    "R x R",
+    "F x R",
+    "R x F",
+    "FR x FR",
+    "C x C",
+    "shared FR",
+    "shared R",
+    "shared C",
+    "same F",
+    "same C",
+    "linear",
+)
+
+
+class Kinship(msgspec.Struct, frozen=True):
+    """Correlation of rows of different worlds.
+
+    Parameters
+    ----------
+    device, campaign, neither : float
+        In [0, 1]: same device type in another campaign; same campaign on another device type;
+        both different.
+    """
+
+    device: float = 0.4
+    campaign: float = 0.6
+    neither: float = 0.3
+
+    def matrix(self, table: NodeTable) -> Matrix:
+        """Correlation of each two worlds of the table."""
+        n = len(table.worlds)
+        found = np.eye(n)
+        for i, (source, device) in enumerate(table.worlds):
+            for j, (its_source, its_device) in enumerate(table.worlds):
+                if i != j:
+                    found[i, j] = (
+                        self.device
+                        if device == its_device
+                        else self.campaign
+                        if source == its_source
+                        else self.neither
+                    )
+        return found
+
+
+class Likeness:
+    """How alike each two nodes of a table are.
+
+    Parameters
+    ----------
+    table : NodeTable
+    length : float
+        Distance in standardised features, per feature, over which nodes stop being alike.
+    """
+
+    def __init__(self, table: NodeTable, length: float = 1.0) -> None:
+        self.table = table
+        self.length = length
+        z = table.z
+        self.z = z
+        width = max(z.shape[1], 1)
+        norm = (z * z).sum(axis=1)
+        squared = np.maximum(norm[:, None] + norm[None, :] - 2.0 * (z @ z.T), 0.0) / width
+        self.close = np.exp(-squared / (2.0 * length * length))
+        self.family = (table.family[:, None] == table.family[None, :]).astype(np.float64)
+        self.config = (table.config[:, None] == table.config[None, :]).astype(np.float64)
+        self.family_close = self.family * self.close
+        self.product = z @ z.T / width
+
+
+def variances(base: Mapping[str, float]) -> NDArray[np.float64]:
+    """Variances in the order of ``COMPONENTS``; what is not named is 0."""
+    return np.array([base.get(name, 0.0) for name in COMPONENTS])
+
+
+def covariance(
+    like: Likeness, left: Pairs, right: Pairs, theta: NDArray[np.float64], worlds: Matrix
+) -> Matrix:
+    """Covariance of rows.
+
+    Parameters
+    ----------
+    like : Likeness
+    left, right : pairs of ndarrays of intp, shapes (n,) and (m,)
+        Victims and their neighbours.
+    theta : ndarray, shape (len(COMPONENTS),)
+        Variances.
+    worlds : ndarray, shape (worlds, worlds)
+        Correlation between worlds.
+
+    Returns
+    -------
+    ndarray, shape (n, m)
+    """
+    table = like.table
+    total = np.zeros((len(left[0]), len(right[0])))
+    for variance, part in _parts(like, left, right, theta):
+        total += variance * part
+    kin = worlds[np.ix_(table.world[left[0]], table.world[right[0]])]
+    total *= kin
+    return total
+
+
+def _parts(
+    like: Likeness, left: Pairs, right: Pairs, theta: NDArray[np.float64]
+) -> Iterator[tuple[float, Matrix]]:
+    t = dict(zip(COMPONENTS, theta.tolist(), strict=True))
+    v, o = left
+    w, p = right
+    if t["world"]:
+        yield t["world"], np.ones((len(v), len(w)))
+    kinds = {"F": like.family, "FR": like.family_close, "C": like.config, "R": like.close}
+    own = {name: matrix[np.ix_(v, w)] for name, matrix in kinds.items()}
+    beside = {name: matrix[np.ix_(o, p)] for name, matrix in kinds.items()}
+    for name in kinds:
+        if t[f"victim {name}"]:
+            yield t[f"victim {name}"], own[name]
+        if t[f"other {name}"]:
+            yield t[f"other {name}"], beside[name]
+    for name in ("FR", "C", "R"):
+        difference, shared = t[f"difference {name}"], t[f"shared {name}"]
+        if difference or shared:
+            across, back = kinds[name][np.ix_(v, p)], kinds[name][np.ix_(o, w)]
+            yield difference, (own[name] + beside[name] - across - back) / 2.0
+            yield shared, (own[name] * beside[name] + across * back) / 2.0
+    for first, second in (("R", "R"), ("F", "R"), ("R", "F"), ("FR", "FR"), ("C", "C")):
+        if t[f"{first} x {second}"]:
+            yield t[f"{first} x {second}"], own[first] * beside[second]
+    if t["same F"]:
+        yield t["same F"], np.outer(like.family[v, o], like.family[w, p])
+    if t["same C"]:
+        yield t["same C"], np.outer(like.config[v, o], like.config[w, p])
+    if t["linear"]:
+        yield t["linear"], (like.product[np.ix_(v, w)] + like.product[np.ix_(o, p)]) / 2.0
