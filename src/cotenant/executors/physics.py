@@ -19,6 +19,7 @@ from cotenant.model.placement import DEVICE_MILLI, Placement
 from cotenant.model.ports import Truth
 from cotenant.model.residents import joined, parted
 from cotenant.model.settings import Settings
+from cotenant.model.workload import Behaviour
 
 __all__ = ["Attempt", "Physics"]
 
@@ -32,6 +33,7 @@ class Attempt(msgspec.Struct, gc=False, eq=False):
     """
 
     job: Job
+    behaviour: Behaviour
     place: Placement
     attempt: int
     total_s: float

@@ -182,7 +182,7 @@ class SimulatedExecutor:
     def start(self, job: Job, place: Placement, attempt: int, resumed: bool) -> bool:
         """Begin or go on; see ``model.ports.Executor``."""
         job_id, now = job.id, self._now
-        behaviour = self._behaviours[job_id]
+        behaviour = self._behaviours.pop(job_id)  # until it must start once more
         total = behaviour.duration_s
         if behaviour.failed_after_s:
             total = (*behaviour.failed_after_s, total)[self._failed.get(job_id, 0)]
@@ -190,12 +190,14 @@ class SimulatedExecutor:
         if self._patient:
             self._patient.discard(job_id)
         alone = self._physics.alone_speed(job, place)
-        if place.share is not WHOLE or resumed or self._delay_s > 0:
-            run = Attempt(job, place, attempt, total, left, total - left, now, alone)
+        if place.share is not WHOLE or resumed or self._delay_s > 0.0:
+            run = Attempt(job, behaviour, place, attempt, total, left, total - left, now, alone)
             return self._start_slowly(run, resumed)
         # Most starts of most runs: whole devices, which work from this instant on.
         self._epoch = epoch = self._epoch + 1
-        self._runs[job_id] = Attempt(job, place, attempt, total, left, total - left, now, alone, alone, epoch)
+        self._runs[job_id] = Attempt(
+            job, behaviour, place, attempt, total, left, total - left, now, alone, alone, epoch
+        )
         heappush(self._heap, (now + left / alone, job_id, _END, epoch))
         if alone != 1.0 and self._tells_rates:
             self._out.append(ev.Rated(now, job_id, alone))
@@ -207,9 +209,8 @@ class SimulatedExecutor:
         job, place, settings = run.job, run.place, self.settings
         self._runs[job.id] = run
         run.shared = place.share.mode != "exclusive"
-        delay = self._delay_s
-        if resumed:
-            delay = settings.decision_latency_s + self._physics.restore_s(job)
+        loading = settings.decision_latency_s + self._physics.restore_s(job) if resumed else 0.0
+        delay = loading if resumed else self._delay_s
         if run.shared:
             self._physics.join(job.id, place)
         if delay > 0:
@@ -238,7 +239,6 @@ class SimulatedExecutor:
         run = self._runs[job_id]
         self._settle(run)
         self._leave(run)
-        self._behaviours.pop(job_id, None)
         self._out.append(ev.Ended(self._now, job_id, run.attempt, "cancelled", run.total_s - run.left_s))
 
     def forget(self, job_id: int) -> None:
@@ -292,7 +292,7 @@ class SimulatedExecutor:
         else:
             self.source_hours[run.source] += (now - run.since_s) * len(run.place.devices) / 3600.0
             del self._runs[job_id]
-        behaviour = self._behaviours.pop(job_id)
+        behaviour = run.behaviour
         if behaviour.failed_after_s:
             failed = self._failed.pop(job_id, 0)
             if failed < len(behaviour.failed_after_s):
@@ -303,7 +303,7 @@ class SimulatedExecutor:
 
     def _saved(self, run: Attempt) -> None:
         self._leave(run)
-        self._left[run.job.id] = run.left_s
+        self._behaviours[run.job.id], self._left[run.job.id] = run.behaviour, run.left_s
         done = run.total_s - run.left_s
         self._out.append(ev.Suspended(self._now, run.job.id, run.attempt, done))
 
@@ -311,7 +311,7 @@ class SimulatedExecutor:
         """Leave without saving: work since the last checkpoint is lost."""
         self._leave(run)
         done, kept = run.total_s - run.left_s, run.kept_s(self.settings.checkpoint_s)
-        self._left[run.job.id] = run.total_s - kept
+        self._behaviours[run.job.id], self._left[run.job.id] = run.behaviour, run.total_s - kept
         self._out.append(ev.Ended(self._now, run.job.id, run.attempt, outcome, kept, done - kept))
 
     def _leave(self, run: Attempt) -> None:
