@@ -17,82 +17,53 @@ from bisect import bisect_left, insort
 from typing import Any
 
 from cotenant.model.jobs import Job
-from cotenant.model.placement import Placement
+from cotenant.model.placement import WHOLE, Placement, Share
 from cotenant.model.plan import Hold, Reason, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.rules import check_start
-from cotenant.model.shape import Shape
+from cotenant.model.shape import Shape, find_whole
 from cotenant.model.view import Index, View
+from cotenant.policies.buckets import Bucket
 from cotenant.policies.circles import Circle, circle_of, needed_gib, share_of
-from cotenant.policies.firsts import Firsts
-from cotenant.policies.groups import Bucket, GroupIndex
-from cotenant.policies.verdicts import Taste, Verdicts
+from cotenant.policies.classes import ClassLine, DemandLine, Key, Where
+from cotenant.policies.groups import GroupIndex
+from cotenant.policies.verdicts import Verdicts
 
 __all__ = ["Candidates"]
 
+_ALONE = Why("free-devices")
 _FREE, _NEW, _BESIDE, _PLACE = range(4)
-_Key = int
-
-
-class _Demand(Firsts):
-    """Waiting jobs that ask for the same free devices and host resources."""
-
-    __slots__ = ("gpus", "number", "spans", "types")
-
-    def __init__(self, number: int, shape: Shape) -> None:
-        super().__init__()
-        self.number = number
-        self.gpus, self.types, self.spans = shape.gpus, shape.types, shape.spans
-
-
-class _Class(Firsts):
-    """Waiting jobs that are alike for sharing: same size, model, memory, circle, types."""
-
-    __slots__ = ("bit", "circle", "cold", "gib", "gpus", "number", "short", "taste", "types")
-
-    def __init__(self, number: int, job: Job, circle: Circle, shape: Shape, taste: Taste) -> None:
-        super().__init__()
-        self.number, self.bit = number, 1 << number
-        self.gpus, self.gib = job.gpus, needed_gib(job)
-        self.circle, self.types = circle, shape.types
-        self.taste, self.short = taste, False
-        # The key of the head that was tried in vain; None while the class is not cold.
-        self.cold: _Key | None = None
-
-
-_Where = tuple[_Demand, _Class | None, int]
-"""Where a job waits, and the number of this pair."""
 
 
 class Candidates(Index):
     """Waiting jobs by demand and class, and what changed for them."""
 
     def __init__(self, view: View, min_speed: float, min_gain: float, guest_s: float) -> None:
-        self._view, self._ledger = view, view.ledger
+        self._view, self._ledger, self._capacity = view, view.ledger, view.layout.device_memory
         self._guest_s = guest_s
         self._groups = view.index(GroupIndex)
         self._groups.changed = self._place_changed
         self.forecast_version = view.forecast.version
         self._verdicts = Verdicts(view, min_speed, min_gain)
-        self.heap: list[tuple[_Key, int, int]] = []
+        self.heap: list[tuple[Key, int, int]] = []
         self._fill()
 
     def _fill(self) -> None:
         """Take in all that waits."""
         self._limited = frozenset(self._view.books.limits)
-        self._demand_of: dict[tuple[Any, ...], _Demand] = {}
-        self._class_of: dict[tuple[Any, ...], _Class] = {}
-        self._pair_of: dict[tuple[Any, ...], _Where] = {}
-        self._demands: list[_Demand] = []
-        self._classes: list[_Class] = []
-        self._pairs: list[_Where] = []
-        self._where: dict[int, _Where] = {}
+        self._demand_of: dict[tuple[Any, ...], DemandLine] = {}
+        self._class_of: dict[tuple[Any, ...], ClassLine] = {}
+        self._pair_of: dict[tuple[Any, ...], Where] = {}
+        self._demands: list[DemandLine] = []
+        self._classes: list[ClassLine] = []
+        self._pairs: list[Where] = []
+        self._where: dict[int, Where] = {}
         # What waits, so that a change looks at nothing else.
-        self._waiting: dict[int, _Demand] = {}
-        self._waiting_classes: dict[int, _Class] = {}
+        self._waiting: dict[int, DemandLine] = {}
+        self._waiting_classes: dict[int, ClassLine] = {}
         # Cold classes by size: as bits, and in the order of their heads.
-        self._cold: dict[int, int] = {}
-        self._coldest: dict[int, list[tuple[_Key, int]]] = {}
+        self._cold = self._groups.wanted = {}
+        self._coldest: dict[int, list[tuple[Key, int]]] = {}
         self._told: set[int] = set()
         # For each bucket: classes that have judged it, and those that accept it, as bits; for each
         # amount of memory the classes that need no more.
@@ -105,7 +76,7 @@ class Candidates(Index):
 
     # -- what is waiting ---------------------------------------------------------------
 
-    def _pair(self, record: JobRecord) -> _Where:
+    def _pair(self, record: JobRecord) -> Where:
         """The demand and the class of a job, looked up by all that they depend on."""
         job, shape = record.job, record.shape
         short = 0.0 < record.predicted_s <= self._guest_s
@@ -118,24 +89,24 @@ class Candidates(Index):
             beside = None
             if circle is not None and job.gpus:
                 beside = self._class(job, shape, circle, tenant, short=short)
-            found = self._pair_of[key] = (demand, beside, len(self._pairs))
+            found = self._pair_of[key] = (demand, beside, len(self._pairs), share_of(job, 1))
             self._pairs.append(found)
         return found
 
-    def _demand(self, shape: Shape, tenant: str) -> _Demand:
+    def _demand(self, shape: Shape, tenant: str) -> DemandLine:
         key = (shape.gpus, shape.types, shape.cpu_milli, shape.host_bytes, tenant)
         found = self._demand_of.get(key)
         if found is None:
-            found = self._demand_of[key] = _Demand(len(self._demands), shape)
+            found = self._demand_of[key] = DemandLine(len(self._demands), shape)
             self._demands.append(found)
         return found
 
-    def _class(self, job: Job, shape: Shape, circle: Circle, tenant: str, *, short: bool) -> _Class:
+    def _class(self, job: Job, shape: Shape, circle: Circle, tenant: str, *, short: bool) -> ClassLine:
         key = (job.gpus, job.model, needed_gib(job), circle, shape.types, short, tenant)
         found = self._class_of.get(key)
         if found is None:
             taste = self._verdicts.taste(job.model)
-            found = self._class_of[key] = _Class(len(self._classes), job, circle, shape, taste)
+            found = self._class_of[key] = ClassLine(len(self._classes), job, circle, shape, taste)
             found.short = short
             self._classes.append(found)
             self._fitting.clear()
@@ -144,7 +115,7 @@ class Candidates(Index):
     def enqueued(self, record: JobRecord) -> None:
         """A new job is a candidate if it heads its demand or class."""
         where = self._where[record.id] = self._pair(record)
-        demand, found, number = where
+        demand, found, number, _ = where
         first = demand.push(record)
         if demand.count == 1:
             self._waiting[demand.number] = demand
@@ -164,7 +135,7 @@ class Candidates(Index):
 
     def dequeued(self, record: JobRecord) -> None:
         """Whoever heads its demand and class now is a candidate."""
-        demand, found, _ = self._where.pop(record.id)
+        demand, found, _, _ = self._where.pop(record.id)
         if demand.left(record):
             if demand.count:
                 self._offer(demand)
@@ -178,7 +149,7 @@ class Candidates(Index):
             else:
                 del self._waiting_classes[found.number]
 
-    def _offer(self, demand: _Demand) -> None:
+    def _offer(self, demand: DemandLine) -> None:
         """The head of a demand may find free devices, unless there are too few in all."""
         head = demand.head
         if head is None:
@@ -192,14 +163,14 @@ class Candidates(Index):
                 return  # its class says why it waits
         heapq.heappush(self.heap, (head.key, _FREE, demand.number))
 
-    def _offer_class(self, found: _Class) -> None:
+    def _offer_class(self, found: ClassLine) -> None:
         head = found.head
         if head is not None:
             if found.cold is not None:
                 self._warm(found)
             heapq.heappush(self.heap, (head.key, _BESIDE, found.number))
 
-    def _chill(self, found: _Class) -> None:
+    def _chill(self, found: ClassLine) -> None:
         head = found.head
         if head is not None and found.cold is None:
             gpus = found.gpus
@@ -207,7 +178,7 @@ class Candidates(Index):
             self._cold[gpus] = self._cold.get(gpus, 0) | found.bit
             insort(self._coldest.setdefault(gpus, []), (head.key, found.number))
 
-    def _warm(self, found: _Class) -> None:
+    def _warm(self, found: ClassLine) -> None:
         key, found.cold = found.cold, None
         if key is not None:
             self._cold[found.gpus] ^= found.bit
@@ -246,7 +217,7 @@ class Candidates(Index):
             self._offer_class(found)
 
     def _place_changed(self, bucket: Bucket) -> None:
-        if self._cold.get(bucket.gpus) and bucket.number not in self._told:
+        if bucket.number not in self._told:
             taker = self._taker(bucket)
             if taker is not None:
                 self._told.add(bucket.number)
@@ -298,7 +269,7 @@ class Candidates(Index):
         while heap:
             key, kind, number = heap[0]
             if kind == _NEW:
-                demand, found, _ = self._pairs[number]
+                demand, found, _, _ = self._pairs[number]
                 first, leader = demand.head, found.head if found is not None else None
             elif kind == _FREE:
                 first, leader = self._demands[number].head, None
@@ -341,44 +312,59 @@ class Candidates(Index):
 
     # -- partners ------------------------------------------------------------------------
 
-    def _suits(self, found: _Class, slots: int) -> int:
+    def _suits(self, found: ClassLine, slots: int) -> int:
         """Of some slots, given as bits, those that are acceptable to a class."""
-        within = self._groups.within
-        mine = 0
-        for kind in found.types:
-            mine |= within.get((kind, found.circle), 0)
-        slots &= mine
+        if found.known != len(self._groups.slots):
+            within = self._groups.within
+            for kind in found.types:
+                found.mine |= within.get((kind, found.circle), 0)
+            found.known = len(self._groups.slots)
+        slots &= found.mine
         taste = found.taste
         unjudged = slots & ~taste.judged
         if unjudged:
             self._verdicts.judge(taste, unjudged, self._groups.slots)
         return slots & (taste.fine if found.short else taste.worth)
 
+    def alone(self, record: JobRecord) -> Start | None:
+        """Start on free devices."""
+        view = self._view
+        if view.books.limits and view.limit_refusal(record):
+            return None
+        if record.shape.gpus == 0:
+            node = view.find_node(record)
+            return Start(record.id, (), why=_ALONE, node=node) if node >= 0 else None
+        devices = find_whole(self._ledger, record.shape)
+        if devices is None:
+            return None
+        share = self._where[record.id][3] if self._capacity[devices[0]] else WHOLE
+        return Start(record.id, devices, share, _ALONE)
+
     def together(self, record: JobRecord) -> Start | None:
         """Start beside the best acceptable partners."""
         if self._view.books.limits and self._view.limit_refusal(record):
             return None
-        found = self._where[record.id][1]
+        _, found, _, share = self._where[record.id]
         if found is None:
             return None
         suits = self._suits(found, self._groups.live.get(found.gpus, 0))
         while suits:
             for rank, slot in found.taste.best(suits):
                 suits ^= 1 << slot
-                devices = self._place_in(found, slot, record)
+                devices = self._place_in(found, slot, record, share)
                 if devices is not None:
-                    share = share_of(record.job, self._view.layout.device_memory[devices[0]])
                     beside = list(self._ledger.residents[devices[0]])
                     why = Why("best-partners", {"beside": beside, "gain": round(-rank[0], 4)})
                     return Start(record.id, devices, share, why)
         return None
 
-    def _place_in(self, found: _Class, slot: int, record: JobRecord) -> tuple[int, ...] | None:
+    def _place_in(
+        self, found: ClassLine, slot: int, record: JobRecord, share: Share
+    ) -> tuple[int, ...] | None:
         job = record.job
         if not (job.cpu_milli or job.host_memory_bytes or job.compute_milli < 1000):
             return self._groups.tightest(found.gpus, slot, found.gib)
         for devices in self._groups.roomy(found.gpus, slot, found.gib):
-            share = share_of(job, self._view.layout.device_memory[devices[0]])
             if check_start(self._view.books, record, devices, share) is None:
                 return devices
         return None

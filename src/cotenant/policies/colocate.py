@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Decision, Plan, Reserve, Start, Why
-from cotenant.model.records import JobRecord
 from cotenant.model.rules import check_start
 from cotenant.model.view import View
 from cotenant.policies.candidates import Candidates
@@ -18,7 +17,6 @@ from cotenant.policies.overdue import soonest_anywhere, soonest_block
 
 __all__ = ["Colocate"]
 
-_ALONE = Why("free-devices")
 _OVERDUE = Why("overdue-reservation")
 _DROPPED = Why("reservation-unusable")
 
@@ -81,7 +79,7 @@ class Colocate(Params):
             if candidate is None:
                 return Plan(tuple(holds), wake_at_s=wake) if holds or wake is not None else EMPTY
             record, alone, beside = candidate
-            start = _alone(view, record) if alone else None
+            start = index.alone(record) if alone else None
             if start is None and beside:
                 start = index.together(record)
             if start is not None:
@@ -115,16 +113,3 @@ class Colocate(Params):
         if not devices:
             return None, None
         return Plan((Reserve(head.id, devices, _OVERDUE),), again=True), None
-
-
-def _alone(view: View, record: JobRecord) -> Start | None:
-    """Start on free devices."""
-    if view.books.limits and view.limit_refusal(record):
-        return None
-    if record.shape.gpus == 0:
-        node = view.find_node(record)
-        return Start(record.id, (), why=_ALONE, node=node) if node >= 0 else None
-    devices = view.find(record)
-    if devices is None:
-        return None
-    return Start(record.id, devices, share_of(record.job, view.layout.device_memory[devices[0]]), _ALONE)

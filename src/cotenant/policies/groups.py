@@ -20,47 +20,12 @@ from cotenant.model.placement import Placement
 from cotenant.model.quantities import GIB
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.view import Index, View
+from cotenant.policies.buckets import At, Bucket, SlotKey
 from cotenant.policies.circles import Circle, circle_of
 
-__all__ = ["Bucket", "GroupIndex", "Member", "SlotKey"]
-
-Member = tuple[str, int]
-"""Model and weight: devices it holds for each device of the newcomer that joins."""
-
-SlotKey = tuple[int, tuple[Member, ...], Circle]
-"""Device type, sorted members present, circle."""
-
+__all__ = ["GroupIndex"]
 
 _RUNNING = Status.RUNNING
-
-
-class Bucket:
-    """Places of one size and slot, in rows by free GiB; ``word`` has a bit for each row."""
-
-    __slots__ = ("bit", "gpus", "number", "rows", "slot", "word")
-
-    def __init__(self, number: int, gpus: int, slot: int) -> None:
-        self.number = number
-        self.gpus = gpus
-        self.slot = slot
-        self.bit = 1 << slot
-        self.word = 0
-        self.rows: dict[int, int] = {}
-
-    def firsts(self, gib: int) -> Iterator[int]:
-        """First devices of places with at least this much free memory, tightest first."""
-        word = self.word >> gib << gib
-        while word:
-            bit = word & -word
-            row = self.rows[bit.bit_length() - 1]
-            while row:
-                yield (row & -row).bit_length() - 1
-                row &= row - 1
-            word ^= bit
-
-
-_At = tuple[Bucket, int]
-"""Where a place lies: bucket and free GiB."""
 
 
 class GroupIndex(Index):
@@ -76,7 +41,9 @@ class GroupIndex(Index):
         For each size: bit set of slots with a place in them.
     buckets : list of Bucket
     changed : callable or None
-        Told the bucket whenever a place enters it.
+        Told the bucket whenever a place enters it, ...
+    wanted : dict of int to int
+        ... if there is something for the bucket's size in here; filled by who listens.
     """
 
     def __init__(self, view: View) -> None:
@@ -96,13 +63,14 @@ class GroupIndex(Index):
         self._seat_buckets: dict[tuple[int, ...], Bucket | None] = {}
         self._group_buckets: dict[tuple[int, ...], Bucket | None] = {}
         # Where each device's seat lies now, and each gang's group.
-        self._seat_at: list[_At | None] = [None] * view.layout.device_count
-        self._group_at: dict[tuple[int, ...], _At] = {}
+        self._seat_at: list[At | None] = [None] * view.layout.device_count
+        self._group_at: dict[tuple[int, ...], At] = {}
         self._gang_on: dict[int, tuple[int, ...]] = {}
         self._members: dict[tuple[int, ...], int] = {}
         self._groups: dict[tuple[int, int], tuple[int, ...]] = {}
         self._stopping: set[int] = set()
         self.changed: Callable[[Bucket], None] | None = None
+        self.wanted: dict[int, int] = {}
         self._build()
 
     def _build(self) -> None:
@@ -184,32 +152,25 @@ class GroupIndex(Index):
 
     def _refresh_seat(self, device: int) -> None:
         old, new = self._seat_at[device], self._seat_of(device)
-        if old is not new and old != new:
-            bits = 1 << device
-            if old is not None:
-                self._leave(old, bits)
+        if old is not new:
             self._seat_at[device] = new
-            if new is not None:
-                self._enter(new, bits)
+            self._move(old, new, 1 << device)
 
     def _refresh_gang(self, devices: tuple[int, ...]) -> None:
         """Bring the seats of a gang's devices, and its group, up to date."""
-        if self._sound() and self._uniform(devices):
-            # Most often a gang's devices are alike before and after: then they move as one.
-            first = devices[0]
-            old, new = self._seat_at[first], self._seat_of(first)
-            if old != new:
-                bits, seat_at = self._bits(devices), self._seat_at
-                if old is not None:
-                    self._leave(old, bits)
-                for device in devices:
-                    seat_at[device] = new
-                if new is not None:
-                    self._enter(new, bits)
-        else:
+        if not (self._sound() and self._uniform(devices)):
             for device in devices:
                 self._refresh_seat(device)
-        self._refresh_group(devices)
+            self._refresh_group(devices)
+            return
+        # Most often a gang's devices are alike before and after: then they move as one.
+        first, seat_at = devices[0], self._seat_at
+        old, new = seat_at[first], self._seat_of(first)
+        if old is not new:
+            for device in devices:
+                seat_at[device] = new
+            self._move(old, new, self._bits(devices))
+        self._refresh_group(devices, alike=True)
 
     def _uniform(self, devices: tuple[int, ...]) -> bool:
         """Whether devices of a gang have the same type, residents, room and seat."""
@@ -221,7 +182,7 @@ class GroupIndex(Index):
                 residents[device] != here
                 or free[device] != room
                 or types[device] != kind
-                or seat_at[device] != old
+                or seat_at[device] is not old
             ):
                 return False
         return True
@@ -233,7 +194,7 @@ class GroupIndex(Index):
             bits |= mask << layout.bay_first[bay]
         return bits
 
-    def _seat_of(self, device: int) -> _At | None:
+    def _seat_of(self, device: int) -> At | None:
         """Where a device's seat belongs now; None if nobody may join."""
         here = self._residents[device]
         count = len(here)
@@ -253,50 +214,64 @@ class GroupIndex(Index):
             bucket = self._seat_buckets[key]
         except KeyError:
             bucket = self._seat_buckets[key] = self._bucket(1, key)
-        return None if bucket is None else (bucket, self._free[device] // GIB)
+        return None if bucket is None else bucket.at(self._free[device] // GIB)
 
     # -- groups ------------------------------------------------------------------------
 
-    def _refresh_group(self, devices: tuple[int, ...]) -> None:
-        """The group of a gang: there only while all its devices have the same residents."""
-        old, new = self._group_at.get(devices), self._group_of(devices)
-        if old == new:
+    def _refresh_group(self, devices: tuple[int, ...], *, alike: bool = False) -> None:
+        """The group of a gang: there only while all its devices have the same residents.
+
+        ``alike`` says that they are known to have them, that nothing is amiss with them, and that
+        they have the same room.
+        """
+        if not self._members.get(devices):
+            new = None
+            self._forget(devices)
+        else:
+            new = self._group_of(devices, alike=alike)
+        old = self._group_at.get(devices)
+        if old is new:
             return
         first = devices[0]
-        if old is not None:
-            self._leave(old, 1 << first)
         if new is None:
             del self._group_at[devices]
             del self._groups[len(devices), first]
-            return
-        self._group_at[devices] = new
-        self._groups[len(devices), first] = devices
-        self._enter(new, 1 << first)
+        else:
+            self._group_at[devices] = new
+            self._groups[len(devices), first] = devices
+        self._move(old, new, 1 << first)
 
-    def _group_of(self, devices: tuple[int, ...]) -> _At | None:
-        """Where a gang's group belongs now; None if no gang may join. Forgets a gang of nobody."""
-        if not self._members.get(devices):
-            self._members.pop(devices, None)
-            for device in devices:
-                if self._gang_on.get(device) == devices:
-                    del self._gang_on[device]
-            return None
+    def _forget(self, devices: tuple[int, ...]) -> None:
+        """No gang is on these devices any more."""
+        self._members.pop(devices, None)
+        for device in devices:
+            if self._gang_on.get(device) == devices:
+                del self._gang_on[device]
+
+    def _group_of(self, devices: tuple[int, ...], *, alike: bool) -> At | None:
+        """Where a gang's group belongs now; None if no gang may join."""
         residents, free, first = self._residents, self._free, devices[0]
         here, least = residents[first], free[first]
-        for device in devices:
-            if residents[device] != here:
+        if not alike:
+            for device in devices:
+                if residents[device] != here:
+                    return None
+                if free[device] < least:
+                    least = free[device]
+            if not (self._sound() or self._open(devices, here)):
                 return None
-            if free[device] < least:
-                least = free[device]
-        if not 0 < len(here) < self._most or not (self._sound() or self._open(devices, here)):
+        if not 0 < len(here) < self._most:
             return None
         numbers = self._number_of
-        key = (len(devices), self._types[first], *sorted([numbers.get(j, -1) for j in here]))
+        if len(here) == 1:
+            key: tuple[int, ...] = (len(devices), self._types[first], numbers.get(here[0], -1))
+        else:
+            key = (len(devices), self._types[first], *sorted([numbers.get(j, -1) for j in here]))
         try:
             bucket = self._group_buckets[key]
         except KeyError:
             bucket = self._group_buckets[key] = self._bucket(len(devices), key[1:])
-        return None if bucket is None else (bucket, least // GIB)
+        return None if bucket is None else bucket.at(least // GIB)
 
     # -- what the books say --------------------------------------------------------------
 
@@ -344,29 +319,31 @@ class GroupIndex(Index):
             self.within[key[0], key[2]] = self.within.get((key[0], key[2]), 0) | 1 << slot
         return slot
 
-    def _enter(self, at: _At, bits: int) -> None:
-        bucket, gib = at
-        row = bucket.rows.get(gib)
-        if row is None:
-            bucket.rows[gib] = bits
+    def _move(self, old: At | None, new: At | None, bits: int) -> None:
+        """Places go from one row to another, or come, or go."""
+        if old is not None:
+            bucket, gib = old
+            row = bucket.rows[gib] ^ bits
+            if row:
+                bucket.rows[gib] = row
+            else:
+                del bucket.rows[gib]
+                bucket.word ^= 1 << gib
+                if not bucket.word:
+                    self.live[bucket.gpus] ^= bucket.bit
+        if new is None:
+            return
+        bucket, gib = new
+        rows = bucket.rows
+        if gib in rows:
+            rows[gib] |= bits
+        else:
+            rows[gib] = bits
             if not bucket.word:
                 self.live[bucket.gpus] = self.live.get(bucket.gpus, 0) | bucket.bit
             bucket.word |= 1 << gib
-        else:
-            bucket.rows[gib] = row | bits
-        if self.changed is not None:
+        if self.changed is not None and self.wanted.get(bucket.gpus):
             self.changed(bucket)
-
-    def _leave(self, at: _At, bits: int) -> None:
-        bucket, gib = at
-        row = bucket.rows[gib] ^ bits
-        if row:
-            bucket.rows[gib] = row
-            return
-        del bucket.rows[gib]
-        bucket.word ^= 1 << gib
-        if not bucket.word:
-            self.live[bucket.gpus] ^= bucket.bit
 
     # -- questions -------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from cotenant.model.view import View
-from cotenant.policies.groups import SlotKey
+from cotenant.policies.buckets import SlotKey
 
 __all__ = ["LEVELS", "Rank", "Taste", "Verdicts"]
 
