@@ -112,7 +112,7 @@ def vgg19(batch: int) -> Made:
 
 
 def vgg_small(batch: int) -> Made:
-    return _images(plain.VGG(16, 10, small_images=True), batch, 32)
+    return _images(plain.VGG(11, 10, small_images=True), batch, 32)
 
 
 def alexnet(batch: int) -> Made:
@@ -140,7 +140,7 @@ def mobilenet2_small(batch: int) -> Made:
 
 
 def mobilenet3(batch: int) -> Made:
-    return _images(residual.MobileNetV3Large(), batch, 224)
+    return _images(residual.MobileNetV3Small(), batch, 224)
 
 
 def efficientnet_small(batch: int) -> Made:

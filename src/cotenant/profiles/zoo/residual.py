@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["EfficientNetB0", "MobileNetV2", "MobileNetV3Large", "ResNet"]
+__all__ = ["EfficientNetB0", "MobileNetV2", "MobileNetV3Small", "ResNet"]
 
 _DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
@@ -178,26 +178,22 @@ class MobileNetV2(_Mobile):
         super().__init__(parts, [nn.Dropout(0.2), nn.Linear(1280, classes)])
 
 
-class MobileNetV3Large(_Mobile):
-    """MobileNetV3-Large, width 1 (Howard and others 2019, table 1)."""
+class MobileNetV3Small(_Mobile):
+    """MobileNetV3-Small, width 1 (Howard and others 2019, table 2)."""
 
     # kernel, expanded, out, squeezed, hard-swish, stride
     _TABLE = (
-        (3, 16, 16, 0, 0, 1),
-        (3, 64, 24, 0, 0, 2),
-        (3, 72, 24, 0, 0, 1),
-        (5, 72, 40, 1, 0, 2),
-        (5, 120, 40, 1, 0, 1),
-        (5, 120, 40, 1, 0, 1),
-        (3, 240, 80, 0, 1, 2),
-        (3, 200, 80, 0, 1, 1),
-        (3, 184, 80, 0, 1, 1),
-        (3, 184, 80, 0, 1, 1),
-        (3, 480, 112, 1, 1, 1),
-        (3, 672, 112, 1, 1, 1),
-        (5, 672, 160, 1, 1, 2),
-        (5, 960, 160, 1, 1, 1),
-        (5, 960, 160, 1, 1, 1),
+        (3, 16, 16, 1, 0, 2),
+        (3, 72, 24, 0, 0, 2),
+        (3, 88, 24, 0, 0, 1),
+        (5, 96, 40, 1, 1, 2),
+        (5, 240, 40, 1, 1, 1),
+        (5, 240, 40, 1, 1, 1),
+        (5, 120, 48, 1, 1, 1),
+        (5, 144, 48, 1, 1, 1),
+        (5, 288, 96, 1, 1, 2),
+        (5, 576, 96, 1, 1, 1),
+        (5, 576, 96, 1, 1, 1),
     )
 
     def __init__(self, classes: int = 1000) -> None:
@@ -215,8 +211,8 @@ class MobileNetV3Large(_Mobile):
                 _Inverted(inside, out, hidden=hidden, kernel=kernel, stride=stride, act=act, squeeze=gate)
             )
             inside = out
-        parts += _conv(inside, 960, act=nn.Hardswish)
-        head = [nn.Linear(960, 1280), nn.Hardswish(inplace=True), nn.Dropout(0.2), nn.Linear(1280, classes)]
+        parts += _conv(inside, 576, act=nn.Hardswish)
+        head = [nn.Linear(576, 1024), nn.Hardswish(inplace=True), nn.Dropout(0.2), nn.Linear(1024, classes)]
         super().__init__(parts, head)
 
 
