@@ -53,15 +53,17 @@ def advance(view: View, ranking: Ranking) -> Plan:
         return Plan((Reserve(min(waiting.broken), (), _GIVE_UP),), again=True)
     if waiting.ready:
         return _honour(view, waiting)
-    if waiting.blocked:
+    turned = bool(waiting.blocked)
+    if turned:
         waiting.look_again(now)
     holds: list[Decision] = []
     if waiting.open:
-        step = _Step(view, waiting, ranking, now, holds)
+        step = _Step(view, waiting, ranking, now, turned)
+        holds = step.holds
         for _, record, line in waiting.heads():
             found = step.serve(record, line)
             if found:
-                return Plan((*holds, *found), again=True)
+                return Plan((*holds, *found) if holds else found, again=True)
     if waiting.blocked:
         turn = waiting.victims().next_turn_s()
         if turn < wake:
@@ -81,14 +83,16 @@ def _honour(view: View, waiting: Waiting) -> Plan:
 
 
 class _Step:
-    """Serving heads, one after the other, until something can be done."""
+    """Serving heads, one after the other, until something can be done.
 
-    __slots__ = ("holds", "now", "ranking", "view", "waiting")
+    ``turned`` says that the victims are up to the present: once in a decision is enough.
+    """
 
-    def __init__(
-        self, view: View, waiting: Waiting, ranking: Ranking, now: float, holds: list[Decision]
-    ) -> None:
-        self.view, self.waiting, self.ranking, self.now, self.holds = view, waiting, ranking, now, holds
+    __slots__ = ("holds", "now", "ranking", "turned", "view", "waiting")
+
+    def __init__(self, view: View, waiting: Waiting, ranking: Ranking, now: float, turned: bool) -> None:
+        self.view, self.waiting, self.ranking, self.now, self.turned = view, waiting, ranking, now, turned
+        self.holds: list[Decision] = []
 
     def serve(self, record: JobRecord, line: Line) -> tuple[Decision, ...]:
         """Start a head, or empty devices for it, or block its line and say why."""
@@ -121,7 +125,9 @@ class _Step:
         """Reserve, then stop, if there is a complete plan; and what a victim must fall below."""
         view, bound, widest = self.view, self.ranking.bound, NO_VICTIM
         victims = self.waiting.victims()
-        victims.turn(self.now)
+        if not self.turned:
+            self.turned = True
+            victims.turn(self.now)
         gpus, types = 0 if shape.spans else shape.gpus, view.layout.types
         for kind in shape.types:
             limit = (record.priority, -bound(view, record, types[kind].speed))
@@ -236,7 +242,9 @@ class _Search:
         candidates = self._candidates(bay)
         if need == 1 and not self._needs_host:
             # As ``fewest``, but the last look is at the best alone, then at the next.
-            for candidate in sorted(candidates):
+            if len(candidates) > 1:
+                candidates.sort()
+            for candidate in candidates:
                 if self._may_stop(candidate):
                     return self._emptied(bay, gpus, free, [candidate])
             return None
@@ -268,8 +276,9 @@ class _Search:
 
     def _candidates(self, bay: int) -> list[_Candidate]:
         """Jobs of a bay whose standing is bad enough, on devices that are not reserved."""
-        standing, limit, found = self.victims.standing, self.limit, []
+        standing, limit = self.victims.standing, self.limit
         held, reserved = self.view.ledger.held, self.view.ledger.reserved
+        found: list[_Candidate] = []
         for job_id, count in self.victims.in_bay[bay].items():
             mine = standing.get(job_id)
             if mine is None or not mine < limit:

@@ -37,7 +37,7 @@ class Order:
     """Bays of one device type by what ``gpus`` devices cost there, the cheapest first.
 
     A heap with void entries: one is valid while it is its bay's present one. Void ones are
-    dropped at the top, and all of them once they outnumber the bays.
+    dropped at the top, and all of them by ``sweep``.
 
     Attributes
     ----------
@@ -45,33 +45,27 @@ class Order:
         Place, in a bay's sorted row of costs, of what so many devices cost.
     costs : list of (Standing or None)
         For each bay; None if so many devices cannot be had.
+    entries : list of (entry or None)
+        For each bay, its valid entry.
+    heap : list of entry
     """
 
-    __slots__ = ("_entries", "_heap", "_most", "costs", "last")
+    __slots__ = ("costs", "entries", "heap", "last")
 
     def __init__(self, gpus: int, bays: int) -> None:
         self.last = gpus - 1
         self.costs: list[Standing | None] = [None] * bays
-        self._entries: list[_Entry | None] = [None] * bays
-        self._heap: list[_Entry] = []
-        self._most = 2 * bays + _SWEEP
+        self.entries: list[_Entry | None] = [None] * bays
+        self.heap: list[_Entry] = []
 
-    def set(self, bay: int, cost: Standing | None) -> None:
-        """So many devices of a bay now cost something else; None if they cannot be had."""
-        self.costs[bay] = cost
-        if cost is None:
-            self._entries[bay] = None
-            return
-        entry = self._entries[bay] = (cost[0], cost[1], bay)
-        heap = self._heap
-        heappush(heap, entry)
-        if len(heap) > self._most:
-            heap[:] = [e for e in self._entries if e is not None]
-            heapq.heapify(heap)
+    def sweep(self) -> None:
+        """Drop void entries."""
+        self.heap = [e for e in self.entries if e is not None]
+        heapq.heapify(self.heap)
 
     def best(self) -> _Entry | None:
         """(priority, minus badness, bay) of the first bay, if there is any."""
-        heap, entries = self._heap, self._entries
+        heap, entries = self.heap, self.entries
         while heap:
             entry = heap[0]
             if entries[entry[2]] is entry:
@@ -81,7 +75,7 @@ class Order:
 
     def first(self, count: int) -> list[_Entry]:
         """So many of the first bays, in order."""
-        heap, entries = self._heap, self._entries
+        heap, entries = self.heap, self.entries
         found: list[_Entry] = []
         while heap and len(found) < count:
             entry = heappop(heap)
@@ -118,6 +112,7 @@ class Victims(Index):
         self._rows: list[list[Standing]] = [[] for _ in range(bays)]
         self._orders: dict[tuple[int, int], Order] = {}
         self._of_kind: list[list[Order]] = [[] for _ in view.layout.types]
+        self._pushes = 0  # since void entries were dropped last
         self._due: dict[int, float] = {}
         self._timers: list[tuple[float, int]] = []
         self._gained: Standing | None = None
@@ -299,6 +294,7 @@ class Victims(Index):
         layout, ledger, rows = self._layout, self._ledger, self._rows
         whole, of_kind, bay_type = ledger.whole, self._of_kind, layout.bay_type
         draining = ledger.draining if ledger.impaired else None
+        pushes = 0
         for bay in self._dirty:
             row, free = rows[bay], whole[bay].bit_count()
             if draining is not None and draining[layout.bay_node[bay]]:
@@ -307,9 +303,20 @@ class Victims(Index):
                 row = [FREE] * free + row
             have = len(row)
             for order in of_kind[bay_type[bay]]:
-                last = order.last
-                cost = row[last] if last < have else None
-                before = order.costs[bay]
-                if cost is not before and cost != before:
-                    order.set(bay, cost)
+                last, costs = order.last, order.costs
+                cost, before = row[last] if last < have else None, costs[bay]
+                if cost is before or cost == before:
+                    continue
+                costs[bay] = cost
+                if cost is None:
+                    order.entries[bay] = None
+                    continue
+                entry = order.entries[bay] = (cost[0], cost[1], bay)
+                heappush(order.heap, entry)
+                pushes += 1
         self._dirty.clear()
+        self._pushes += pushes
+        if self._pushes > 2 * len(rows) + _SWEEP:
+            self._pushes = 0
+            for order in self._orders.values():
+                order.sweep()

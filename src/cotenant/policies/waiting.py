@@ -168,6 +168,10 @@ class Waiting(Index):
                     self.freed = True
                     break
         if claimed:
+            first = claimed.get(place.devices[0]) if place.devices else None
+            if first is not None and self.claims[first].devices == place.devices:
+                self._judge(self.claims[first])
+                return
             for owner in {claimed[d]: None for d in place.devices if d in claimed}:
                 self._judge(self.claims[owner])
 
@@ -283,6 +287,9 @@ class Waiting(Index):
     def heads(self) -> list[_Entry]:
         """Heads of the lines that are not blocked, in order."""
         live = self.live
+        if len(self.open) == 1:
+            (line,) = self.open
+            return [self._head(line)]
         found: list[_Entry] = []
         for line in self.open:
             entry = line.heap[0]
@@ -305,7 +312,10 @@ class Waiting(Index):
             self._reopen(line)
 
     def look_again(self, now: float) -> None:
-        """Unblock lines that free devices, or a job that has come to be a victim, may help."""
+        """Unblock lines that free devices, or a job that has come to be a victim, may help.
+
+        Cheap, and it never passes over one that is helped: some bay must have the devices below the line's limit.
+        """
         victims = self._victims or self.victims()
         gained = victims.turn(now)
         if self.freed:
@@ -320,8 +330,14 @@ class Waiting(Index):
                 return
         victims.refresh()
         for line in lines:
-            if _may_be_helped(line):
+            if not line.costs:
                 self._reopen(line)
+                continue
+            for order in line.costs:
+                best = order.best()
+                if best is not None and best < line.limit:
+                    self._reopen(line)
+                    break
 
     def victims(self) -> Victims:
         """The running jobs, as victims of those that wait here."""
@@ -349,18 +365,6 @@ class Waiting(Index):
     def claimed_gpus(self, tenant: str) -> int:
         """Devices being emptied for a tenant's jobs; they count against its ceiling."""
         return sum(len(c.devices) for c in self.claims.values() if c.record.job.tenant == tenant)
-
-
-def _may_be_helped(line: Line) -> bool:
-    """Whether some bay has the devices below the line's limit; cheap, and never wrongly no."""
-    if not line.costs:
-        return True
-    limit = line.limit
-    for order in line.costs:
-        best = order.best()
-        if best is not None and best < limit:
-            return True
-    return False
 
 
 def _key(entry: _Entry) -> _Key:
