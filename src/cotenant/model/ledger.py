@@ -242,7 +242,7 @@ class Ledger:
     def share_on(self, job_id: int, device: int) -> Share:
         """The share a job holds on a device it is resident on."""
         place = self.held.get(job_id)
-        if place is not None and device in place.devices:
+        if place is not None and (not self.leaving or device in place.devices):
             return place.share
         return self.leaving[job_id].share
 

@@ -161,23 +161,37 @@ def _check_limit(books: Books, record: JobRecord, count: int) -> Refusal | None:
 
 
 def _check_devices(books: Books, record: JobRecord, devices: tuple[int, ...], share: Share) -> Refusal | None:
-    ledger, job_id = books.ledger, record.id
-    if share.mode != "exclusive" and record.job.sharing == "exclusive":
+    ledger, job_id, exclusive = books.ledger, record.id, share.mode == "exclusive"
+    if not exclusive and record.job.sharing == "exclusive":
         return Refusal(Reason.ISOLATION, {"sharing": "exclusive"})
+    at_home = bool(ledger.leaving) or job_id in ledger.held
+    last: tuple[object, ...] | None = None
     for device in devices:
-        if not ledger.usable[device] or ledger.draining[ledger.layout.device_node[device]]:
+        if ledger.impaired and (
+            not ledger.usable[device] or ledger.draining[ledger.layout.device_node[device]]
+        ):
             return Refusal(Reason.DEVICE_UNAVAILABLE, {"device": device})
-        owner = ledger.reserved.get(device, job_id)
-        if owner != job_id:
+        if ledger.reserved and (owner := ledger.reserved.get(device, job_id)) != job_id:
             return Refusal(Reason.RESERVED, {"device": device, "for": owner})
-        beside = tuple(j for j in ledger.residents[device] if j != job_id)
-        if share.mode == "exclusive":
+        beside = ledger.residents[device]
+        if at_home:
+            beside = tuple(j for j in beside if j != job_id)
+        if exclusive:
             if beside:
                 return Refusal(Reason.NO_CAPACITY, {"device": device, "residents": list(beside)})
-        else:
+            continue
+        # Where the same jobs hold as much as on the device before, the answer is the same.
+        here = (
+            beside,
+            ledger.free_milli[device],
+            ledger.free_memory[device],
+            ledger.layout.device_type[device],
+        )
+        if at_home or here != last:
             refusal = _check_beside(books, record, device, beside, share)
             if refusal:
                 return refusal
+            last = here
     return None
 
 
@@ -212,9 +226,10 @@ def _check_beside(
     if len(beside) >= books.settings.max_sharers:
         return Refusal(Reason.SHARERS, {"device": device, "sharers": len(beside)})
     for other_id in beside:
-        other = books.records[other_id]
-        other_share = ledger.share_on(other_id, device)
-        if other_share.mode != share.mode or not _may_share(job, other.job):
+        other = books.records[other_id].job
+        if ledger.share_on(other_id, device).mode != share.mode or not (
+            job.sharing == other.sharing == "any" or _may_share(job, other)
+        ):
             return Refusal(Reason.ISOLATION, {"device": device, "beside": other_id})
     # A running job that is resized holds some of this already.
     mine = ledger.held.get(record.id)
