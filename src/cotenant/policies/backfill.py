@@ -5,6 +5,7 @@ Card: ``docs/policies/backfill.md``.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import ClassVar
 
 from cotenant.model.ledger import low_bits
@@ -19,7 +20,6 @@ from cotenant.policies.fit import (
     UNKNOWN_S,
     find_cpu_node_outside,
     find_outside,
-    order,
     place_whole,
 )
 from cotenant.policies.lines import Line, Lines
@@ -164,7 +164,7 @@ class Backfill(Params):
 
     def _allowed(self, view: View, look: _Look) -> Plan:
         """Where tenants have ceilings: jobs that those hold back are passed over."""
-        heads = sorted((line.first() for line in look.lines.active), key=order)
+        heads = sorted((line.first() for line in look.lines.active), key=attrgetter("key"))
         refusals = [(record, view.limit_refusal(record)) for record in heads]
         holds = [Hold(r.id, no.reason, no.facts) for r, no in refusals if no and r.hold != no.reason]
         head = next((record for record, refusal in refusals if refusal is None), None)
@@ -220,7 +220,7 @@ def _search(view: View, look: _Look, head: JobRecord) -> Start | None:
             continue
         first = line.first()
         record: JobRecord | None = first
-        if best is not None and order(first) > best_order:
+        if best is not None and first.key > best_order:
             continue
         if line.tenant and over_ceiling(view.books, first, first.job.gpus):
             late[line] = _CEILING
@@ -237,8 +237,8 @@ def _search(view: View, look: _Look, head: JobRecord) -> Start | None:
             # Elsewhere a start may move the place these would get, and with it their right to it.
             if record is None and not (line.tenant or line.shape.spans or look.reserve(view, head).host):
                 late[line] = kind
-        if record is not None and (best is None or order(record) < best_order):
-            best, where, best_order = record, place, order(record)
+        if record is not None and (best is None or record.key < best_order):
+            best, where, best_order = record, place, record.key
     if best is None:
         return None
     bay, devices, node, right = where

@@ -15,7 +15,6 @@ from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import Index, View
 from cotenant.policies.ends import Ends
-from cotenant.policies.fit import order
 from cotenant.policies.profile import Promises, Room
 
 __all__ = ["Conservative"]
@@ -40,14 +39,14 @@ class _Front(Index):
         """The first so many jobs, in order."""
         if len(self._records) < count and not self._all:
             self._records = list(islice(self._queue, _AHEAD * count))
-            self._keys = [order(record) for record in self._records]
+            self._keys = [record.key for record in self._records]
             self._all = len(self._records) < _AHEAD * count
             self._most = max(_MOST, 2 * _AHEAD * count)
         return self._records[:count]
 
     def enqueued(self, record: JobRecord) -> None:
         """A job joined the queue."""
-        key, keys = order(record), self._keys
+        key, keys = record.key, self._keys
         if self._all or (keys and key < keys[-1]):
             place = bisect_left(keys, key)
             keys.insert(place, key)
@@ -58,7 +57,7 @@ class _Front(Index):
 
     def dequeued(self, record: JobRecord) -> None:
         """A job left the queue."""
-        key, keys = order(record), self._keys
+        key, keys = record.key, self._keys
         place = bisect_left(keys, key)
         if place < len(keys) and keys[place] == key:
             del keys[place], self._records[place]
@@ -77,12 +76,12 @@ class _Look(Index):
 
     def enqueued(self, record: JobRecord) -> None:
         """A newcomer matters if it comes before the last job that was looked at."""
-        if self.complete or order(record) < self.last:
+        if self.complete or record.key < self.last:
             self.version = -1
 
     def dequeued(self, record: JobRecord) -> None:
         """So does a job that left, as the next moves up."""
-        if order(record) <= self.last:
+        if record.key <= self.last:
             self.version = -1
 
 
@@ -129,7 +128,7 @@ class Conservative(Params):
         finally:
             until_s = promises.close()
         look.version, look.until_s = look.ends.version, until_s
-        look.last = order(jobs[-1][0])
+        look.last = jobs[-1][0].key
         look.complete = not self.window or len(jobs) < self.window
         return Plan(tuple(decisions), again=started) if decisions else EMPTY
 
