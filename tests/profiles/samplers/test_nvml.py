@@ -14,7 +14,6 @@ import pytest
 
 from cotenant.errors import ConfigError
 
-SOURCE = Path(__file__).with_name("fake_nvml.c")
 READ = """
 import json, msgspec, sys
 from cotenant.errors import ConfigError
@@ -31,19 +30,6 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with a ``libnvidia-ml.so.1``."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler for the stand-in of the driver's library")
-    folder = tmp_path_factory.mktemp("nvml")
-    target = folder / "libnvidia-ml.so.1"
-    flags = ["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"]
-    subprocess.run([compiler, *flags, "-o", str(target), str(SOURCE)], check=True, timeout=60)
-    return folder
-
-
 def _read(library: Path, *arguments: str) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", READ, *arguments],
@@ -57,8 +43,8 @@ def _read(library: Path, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_devices_and_processes_come_through_the_binding(library: Path) -> None:
-    first, _ = _read(library)
+def test_devices_and_processes_come_through_the_binding(nvml_library: Path) -> None:
+    first, _ = _read(nvml_library)
     gpu = first["devices"][0]
     assert (gpu["device"], gpu["index"], gpu["model"]) == ("GPU-aa", 0, "NVIDIA A100-SXM4-80GB")
     assert (gpu["busy_pct"], gpu["memory_busy_pct"], gpu["power_w"]) == (87.0, 41.0, 245.5)
@@ -69,15 +55,15 @@ def test_devices_and_processes_come_through_the_binding(library: Path) -> None:
     assert processes[102]["busy_pct"] == 20.0
 
 
-def test_nvml_never_gives_what_it_does_not_measure(library: Path) -> None:
-    gpu = _read(library)[0]["devices"][0]
+def test_nvml_never_gives_what_it_does_not_measure(nvml_library: Path) -> None:
+    gpu = _read(nvml_library)[0]["devices"][0]
     assert gpu["sm_active_pct"] is None
     assert gpu["sm_occupancy_pct"] is None
     assert gpu["dram_active_pct"] is None
 
 
-def test_what_is_not_supported_is_missing_and_not_zero(library: Path) -> None:
-    first, _ = _read(library)
+def test_what_is_not_supported_is_missing_and_not_zero(nvml_library: Path) -> None:
+    first, _ = _read(nvml_library)
     old = first["devices"][1]
     assert old["device"] == "GPU-bb"
     assert old["memory_total_mib"] is None
@@ -87,24 +73,24 @@ def test_what_is_not_supported_is_missing_and_not_zero(library: Path) -> None:
     assert [p["memory_used_mib"] for p in first["processes"] if p["pid"] == 102] == [None]
 
 
-def test_a_lost_device_is_a_failure_and_the_others_go_on(library: Path) -> None:
-    first, second = _read(library)
+def test_a_lost_device_is_a_failure_and_the_others_go_on(nvml_library: Path) -> None:
+    first, second = _read(nvml_library)
     assert [d["device"] for d in first["devices"]] == ["GPU-aa", "GPU-bb"]
     assert [f["device"] for f in first["failures"]] == ["GPU-cc"]
     assert "lost" in first["failures"][0]["reason"]
     assert second["failures"] == first["failures"]
 
 
-def test_samples_of_processes_are_used_once(library: Path) -> None:
-    _, second = _read(library)
+def test_samples_of_processes_are_used_once(nvml_library: Path) -> None:
+    _, second = _read(nvml_library)
     # The second call asks from the last time stamp on, and there is nothing new: not zero.
     assert [p["busy_pct"] for p in second["processes"]] == [None, None]
 
 
-def test_one_device_by_index_or_uuid_and_an_unknown_one(library: Path) -> None:
-    assert [d["device"] for d in _read(library, "GPU-bb")[0]["devices"]] == ["GPU-bb"]
-    assert [d["device"] for d in _read(library, "0")[0]["devices"]] == ["GPU-aa"]
-    assert "NVML lists: 0 (GPU-aa), 1 (GPU-bb)" in _read(library, "7")["error"]
+def test_one_device_by_index_or_uuid_and_an_unknown_one(nvml_library: Path) -> None:
+    assert [d["device"] for d in _read(nvml_library, "GPU-bb")[0]["devices"]] == ["GPU-bb"]
+    assert [d["device"] for d in _read(nvml_library, "0")[0]["devices"]] == ["GPU-aa"]
+    assert "NVML lists: 0 (GPU-aa), 1 (GPU-bb)" in _read(nvml_library, "7")["error"]
 
 
 def test_no_driver_is_said_in_words() -> None:

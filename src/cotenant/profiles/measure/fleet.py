@@ -48,6 +48,7 @@ class Fleet:
         for place in (self._logs, self._steps):
             place.mkdir(parents=True, exist_ok=True)
         self._workers: dict[Key, Worker] = {}
+        self._dead: tuple[JobFailure, ...] = ()
         self._sampler: Sampler = target.sampler()
         self._baseline_mib = self._device_memory()
 
@@ -70,11 +71,12 @@ class Fleet:
         names = tuple(sorted(jobs))
         failures: tuple[JobFailure, ...] = ()
         for attempt in (1, 2):
+            self._dead = ()
             crowded = len(self._workers) > 0
             try:
                 return self._once(names, session, epoch_ns)
             except JobFailedError as error:
-                failures = (error.failure, *self._bury(names, error.failure))
+                failures = self._dead or (error.failure,)
             ended = failures[0].what == "ended"
             if failures[0].what == "out of memory" and crowded and self._resident:
                 self.close_jobs()  # suspended jobs hold memory; the set must have the device to itself
@@ -92,6 +94,9 @@ class Fleet:
                 worker.forget_steps()
                 worker.go()
             return self._read(names, workers, resumed_ns, session, epoch_ns)
+        except JobFailedError:
+            self._dead = self._dead or self._find_dead(keys)
+            raise
         finally:
             self._rest(keys)
 
@@ -107,9 +112,10 @@ class Fleet:
             if not self._resident:
                 for key in fresh:
                     self._warm(self._workers[key])
-        except JobFailedError as error:
+        except JobFailedError:
+            self._dead = self._find_dead(fresh)
             for key in fresh:  # what did not get warm is not kept as if it had
-                if key in self._workers and key[0] == error.failure.job:
+                if key in self._workers:
                     self._workers.pop(key).close()
             raise
         return [self._workers[key] for key in keys]
@@ -148,21 +154,20 @@ class Fleet:
                     pass  # it is started anew when it is needed again
             self._workers.pop(key).close()
 
-    def _bury(self, names: Sequence[str], first: JobFailure) -> list[JobFailure]:
-        """Take the dead out, and tell who else died."""
-        time.sleep(_GRACE_S if len(names) > 1 else 0.0)
-        others: list[JobFailure] = []
-        for key in _keys(tuple(names)):
+    def _find_dead(self, keys: Sequence[Key]) -> tuple[JobFailure, ...]:
+        """Who of a failed set has died, once those that are about to have done so."""
+        time.sleep(_GRACE_S if len(keys) > 1 else 0.0)
+        dead: list[JobFailure] = []
+        for key in keys:
             worker = self._workers.get(key)
             if worker is None:
                 continue
             try:
                 worker.check()
             except JobFailedError as error:
+                dead.append(error.failure)
                 self._workers.pop(key).close()
-                if error.failure != first:
-                    others.append(error.failure)
-        return others
+        return tuple(dead)
 
     def _read(
         self, names: tuple[str, ...], workers: list[Worker], resumed_ns: int, session: int, epoch_ns: int
@@ -329,7 +334,7 @@ def _too_slow(worker: Worker, steps: int) -> JobFailure:
 def _command(job: JobSpec, seed: int, threads: int) -> list[str]:
     if not job.builtin:
         return list(job.command)
-    command = [sys.executable, "-m", "cotenant.profiles.jobs", job.builtin]
+    command = [sys.executable, "-P", "-m", "cotenant.profiles.jobs", job.builtin]
     command += ["--batch", str(job.config.batch), "--scale", str(job.scale), "--seed", str(seed)]
     command += ["--threads", str(threads), "--wait-ms", str(job.wait_ms)]
     return [*command, "--amp"] if job.amp else command

@@ -58,7 +58,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     env : dict
         Additional environment.
     folder : str
-        Working directory of a command, beside the file if relative.
+        Working directory of a command, from the file's folder, which it is if left out.
     memory_limit : str
         Limit of the address space, such as ``4GiB``; none if empty.
     """
