@@ -39,12 +39,15 @@ class SpeedSetup(msgspec.Struct, frozen=True, kw_only=True):
     cluster : Cluster or None
     truth : Truth
         Only for a forecast that is labelled an oracle.
+    argument : str
+        What followed the forecast's name, as in ``adaptive:fit.json``.
     """
 
     seed: int
     truth: Truth
     fit: CoRunTable | None = None
     cluster: Cluster | None = None
+    argument: str = ""
 
 
 class PairForecast(abc.ABC):

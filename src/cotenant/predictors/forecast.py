@@ -17,7 +17,7 @@ from cotenant.model.workload import Workload
 from cotenant.predictors.base import SpeedSetup
 from cotenant.profiles.table import CoRunTable
 from cotenant.profiles.truth import MeasuredTruth, ModelledTruth
-from cotenant.registry import load
+from cotenant.registry import load, names
 
 __all__ = ["TruthName", "build_runtime", "build_speeds"]
 
@@ -41,7 +41,8 @@ def build_speeds(
     profiles : Path, optional
         A table of measured pairs (``profiles.table``).
     forecast : str
-        A registered predictor, or ``file.py:Class``. ``lookup`` without measurements to look
+        A registered predictor, with what it takes after a colon (``adaptive:fit.json``), or
+        ``file.py:Class``. ``lookup`` without measurements to look
         up is ``contention``; the forecast's description says which it is.
     truth : {"auto", "measured", "campaign", "modelled"}
         ``measured``: half of the table's pairs, the forecast gets the other half.
@@ -69,9 +70,15 @@ def build_speeds(
         truth = "modelled" if profiles is None else "measured"
     fit, world = _worlds(seed, profiles, truth, cluster)
     name = "contention" if forecast == "lookup" and fit is None else forecast
+    short, _, argument = name.partition(":")
+    if argument and short in names("predictor"):
+        name = short
+    else:
+        argument = ""
     found = load("predictor", name)
     build = _method(found, name, "from_setup")
-    built: Forecast = build(SpeedSetup(seed=seed, fit=fit, cluster=cluster, truth=world))
+    setup = SpeedSetup(seed=seed, fit=fit, cluster=cluster, truth=world, argument=argument)
+    built: Forecast = build(setup)
     return world, built
 
 

@@ -1,0 +1,248 @@
+"""Commands about interference: ``fit``, ``predict interference``, ``predict evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.app.console import note, print_json, print_table, say
+from cotenant.app.predicting import predict
+from cotenant.errors import ConfigError, UnknownNameError
+
+if TYPE_CHECKING:
+    from cotenant.predictors.interference.evaluate import Report
+    from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor, SidePrediction
+    from cotenant.profiles.runs import CoRun, JobConfig, SoloRun
+
+__all__ = ["add_to"]
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Solo = Annotated[
+    Path | None, typer.Option("--solo", help="Solo profiles; by default solo_profiles.csv beside the table.")
+]
+Zoo = Annotated[str, typer.Option("--zoo", help="small, quick or all, or members with commas between.")]
+
+_NOVELTY = ("measured here", "measured elsewhere", "known alone only", "unknown")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("fit", rich_help_panel="Predict")(fit)
+    predict.command("interference")(interference)
+    predict.command("evaluate")(evaluate)
+
+
+def fit(
+    tables: Annotated[list[Path], typer.Argument(help="Tables of co-runs, or folders with pairs.csv.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the fitted predictor goes.")] = Path(
+        "fit.json"
+    ),
+    solo: Solo = None,
+    zoo: Zoo = "quick",
+    as_json: Json = False,
+) -> None:
+    """Fit the interference predictor on measured co-runs, and write it with its model card."""
+    from cotenant.predictors.interference.modelfile import save_predictor
+
+    predictor, files, seconds = _fitted(tables, solo, zoo)
+    card = save_predictor(predictor, output, files=files)
+    if as_json:
+        print_json(card)
+        return
+    rows = [
+        (world, _NOVELTY[int(novelty)], f"{found['mae_unseen']:.3f}", str(found["groups"]), _members(found))
+        for world, by_novelty in card["errors"].items()
+        for novelty, found in by_novelty.items()
+    ]
+    print_table(("campaign|device type", "less known job", "MAE", "groups", "members"), rows, right=("MAE",))
+    say(f"wrote {output}: fitted on {len(predictor.runs):,} co-runs and {len(predictor.solos):,} solo runs")
+    note(f"select, fit and validate took {seconds:.1f} s of CPU time")
+
+
+def _members(found: dict[str, Any]) -> str:
+    best = sorted(found["members"].items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {weight:.0%}" for name, weight in best[:3])
+
+
+def _tables(paths: list[Path], solo: Path | None) -> tuple[list[CoRun], list[SoloRun], list[Path]]:
+    from cotenant.profiles.runsfile import read_co_runs, read_solo_runs
+
+    runs: list[CoRun] = []
+    files: list[Path] = []
+    for path in paths:
+        file = path / "pairs.csv" if path.is_dir() else path
+        runs.extend(read_co_runs(file))
+        files.append(file)
+    beside = solo or files[0].parent / "solo_profiles.csv"
+    if solo is None and not beside.is_file():
+        note(f"{beside}: no solo profiles there; only names and batch sizes tell jobs apart (--solo)")
+        return runs, [], files
+    return runs, read_solo_runs(beside), [*files, beside]
+
+
+def _fitted(
+    paths: list[Path], solo: Path | None, zoo: str
+) -> tuple[AdaptiveInterferencePredictor, list[Path], float]:
+    import time
+
+    from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
+
+    runs, solos, files = _tables(paths, solo)
+    start = time.process_time()
+    predictor = AdaptiveInterferencePredictor(zoo=zoo.split(",") if "," in zoo else zoo).fit(runs, solos)
+    return predictor, files, time.process_time() - start
+
+
+def interference(  # noqa: PLR0917
+    jobs: Annotated[list[str], typer.Argument(help="Two or more jobs, as model/bBATCH: ResNet-50/b64.")],
+    device: Annotated[str, typer.Option("--device", help="Device type, e.g. V100.")],
+    fitted: Annotated[Path, typer.Option("--fit", help="Fitted predictor, or a table to fit on.")],
+    source: Annotated[str, typer.Option("--source", help="Campaign whose scale is used.")] = "",
+    solo: Solo = None,
+    as_json: Json = False,
+) -> None:
+    """How much jobs would slow each other down on one device, and whether they fit."""
+    if len(jobs) < 2:
+        raise ConfigError(f"give two or more jobs that are to share a device, found {len(jobs)}")
+    predictor = _predictor(fitted, solo)
+    world = _world(predictor, device, source)
+    configs = [_job(predictor, world, name) for name in jobs]
+    found = predictor.predict_set(world, configs)
+    if as_json:
+        import msgspec
+
+        sides = [{"job": job, **msgspec.to_builtins(said)} for job, said in zip(jobs, found, strict=True)]
+        print_json({"source": world[0], "device_type": world[1], "fits": found[0].fits, "jobs": sides})
+        return
+    rows = [
+        (name, f"{s.mean:.3f}", f"{s.low:.3f} to {s.high:.3f}", f"x{1 / s.mean:.2f}", _NOVELTY[s.novelty])
+        for name, s in zip(jobs, found, strict=True)
+    ]
+    print_table(("job", "speed beside the others", "90% interval", "slowdown", "known"), rows)
+    say(f"memory: the set {'fits' if found[0].fits else 'does not fit'} ({world[0]}, {world[1]})")
+
+
+def _predictor(path: Path, solo: Path | None) -> AdaptiveInterferencePredictor:
+    if path.suffix == ".json":
+        from cotenant.predictors.interference.modelfile import load_predictor
+
+        return load_predictor(path)
+    return _fitted([path], solo, "quick")[0]
+
+
+def _world(predictor: AdaptiveInterferencePredictor, device: str, source: str) -> tuple[str, str]:
+    alike = [w for w in predictor.worlds if w[1].casefold() == device.casefold()]
+    if source:
+        if all(w[0] != source for w in predictor.worlds):
+            raise UnknownNameError("campaign", source, sorted({w[0] for w in predictor.worlds}))
+        alike = [w for w in alike if w[0] == source] or [(source, device)]
+    if not alike:
+        known = ", ".join(sorted({w[1] for w in predictor.worlds}))
+        note(f"{device}: nothing was measured there (known: {known}); intervals are wider")
+        return predictor.worlds[0][0], device
+    counts = {w: sum((r.source, r.device_type) == w for r in predictor.runs) for w in alike}
+    return max(alike, key=lambda w: counts[w])
+
+
+def _job(predictor: AdaptiveInterferencePredictor, world: tuple[str, str], name: str) -> JobConfig:
+    from cotenant.predictors.adaptive import config_of
+    from cotenant.profiles.kinds import canonical_model
+
+    known = {job for run in predictor.runs for job in run.key}
+    known |= {run.job for run in predictor.solos}
+    here = {run.job for run in predictor.solos if (run.source, run.device_type) == world}
+    for pool in (sorted(here), sorted(known)):
+        for job in pool:
+            if name in (job.label, job.model) or canonical_model(name) == canonical_model(job.label):
+                return job
+    return config_of(name)
+
+
+def evaluate(  # noqa: PLR0917
+    fitted: Annotated[Path, typer.Option("--fit", help="Table of co-runs to fit on.")],
+    asked: Annotated[Path, typer.Option("--on", help="Table of co-runs to predict.")],
+    solo: Solo = None,
+    by: Annotated[
+        str, typer.Option("--by", help="Fields to report by: source,gpu_type.")
+    ] = "source,gpu_type",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="CSV of predictions.")] = None,
+    zoo: Zoo = "quick",
+    as_json: Json = False,
+) -> None:
+    """Fit on one table of co-runs, predict another, and say how wrong it was."""
+    import time
+
+    from cotenant.predictors.interference.evaluate import judge_by, write_predictions
+    from cotenant.profiles.runsfile import read_co_runs
+
+    fields = [field for field in by.split(",") if field]
+    for field in fields:
+        if field not in ("source", "gpu_type"):
+            raise UnknownNameError("field", field, ("source", "gpu_type"))
+    predictor, _, seconds = _fitted([fitted], solo, zoo)
+    runs = read_co_runs(asked)
+    start = time.process_time()
+    predictions = predictor.predict(runs)
+    took = time.process_time() - start
+    if output is not None:
+        write_predictions(output, runs, predictions)
+    reports = judge_by(runs, predictions, fields)
+    _show(reports, predictions, as_json, seconds, took)
+    if output is not None and not as_json:
+        say(f"wrote {output}: {sum(map(len, predictions)):,} predictions")
+
+
+def _show(
+    reports: list[Report],
+    predictions: list[list[SidePrediction]],
+    as_json: bool,
+    seconds: float,
+    took: float,
+) -> None:
+    if as_json:
+        import msgspec
+
+        print_json(
+            {
+                "reports": [msgspec.to_builtins(report) for report in reports],
+                "fit_cpu_s": round(seconds, 3),
+                "predict_cpu_s": round(took, 3),
+            }
+        )
+        return
+    heads = (
+        "where",
+        "sides",
+        "MAE",
+        "MAPE",
+        "p90",
+        "RMSLE",
+        "Spearman",
+        "in 90%",
+        "width",
+        "no-fit prec.",
+        "recall",
+    )
+    rows = [
+        (
+            r.name,
+            f"{r.sides:,}",
+            *(f"{value:.3f}" for value in (r.mae, r.mape, r.p90, r.rmsle)),
+            _or_dash(r.spearman),
+            f"{r.coverage:.1%}",
+            f"{r.width:.3f}",
+            _or_dash(r.precision),
+            _or_dash(r.recall),
+        )
+        for r in reports
+    ]
+    print_table(heads, rows, right=heads[1:])
+    say(
+        f"select, fit and validate: {seconds:.1f} s; {len(predictions):,} sets predicted in {took:.2f} s of CPU time"
+    )
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

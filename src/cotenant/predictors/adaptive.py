@@ -1,0 +1,219 @@
+"""The adaptive interference predictor as the forecast behind policies.
+
+``--forecast adaptive:fit.json`` takes a saved predictor (``cotenant fit``); ``adaptive`` alone
+fits one on the half of the measured pairs that a forecast may know.
+
+A job of which nothing at all is known, not even a run alone, is by default never worth packing:
+its speed beside others is told as an even share of the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cotenant.errors import ConfigError
+from cotenant.model.cluster import Cluster
+from cotenant.model.ports import Interval
+from cotenant.predictors.base import ALONE, SpeedSetup
+from cotenant.predictors.interference.compiled import CompiledWorld
+from cotenant.predictors.interference.jobs import World
+from cotenant.predictors.interference.modelfile import card_of, load_predictor
+from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
+from cotenant.profiles.catalogue import measured_as
+from cotenant.profiles.compose import Query
+from cotenant.profiles.kinds import canonical_model
+from cotenant.profiles.physics import MIN_SPEED
+from cotenant.profiles.runs import CoRun, CoSide, JobConfig
+from cotenant.profiles.solo import SoloSpeeds
+from cotenant.profiles.table import CoRunTable
+
+__all__ = ["AdaptiveForecast", "config_of", "runs_of"]
+
+
+class AdaptiveForecast:
+    """Speeds from the adaptive interference predictor.
+
+    Parameters
+    ----------
+    predictor : AdaptiveInterferencePredictor
+        Fitted.
+    cluster : Cluster, optional
+        For speeds of jobs alone.
+    pack_unknown : bool
+        Whether a job of which nothing is known may look worth packing.
+    source : str
+        Where the predictor comes from, for logs.
+    """
+
+    def __init__(
+        self,
+        predictor: AdaptiveInterferencePredictor,
+        *,
+        cluster: Cluster | None = None,
+        pack_unknown: bool = False,
+        source: str = "",
+    ) -> None:
+        self.predictor = predictor
+        self.pack_unknown = pack_unknown
+        self._source = source
+        self._solo = SoloSpeeds(cluster, "gavel-2019-08")
+        self._version = 1
+        self._start()
+
+    def _start(self) -> None:
+        self._worlds: dict[str, CompiledWorld] = {}
+        self._names: dict[World, dict[str, JobConfig]] = {}
+        self._memo: dict[Query, Interval] = {}
+
+    @classmethod
+    def from_setup(cls, setup: SpeedSetup) -> AdaptiveForecast:
+        """Build from what may be known.
+
+        Raises
+        ------
+        ConfigError
+            If there is neither a saved predictor nor a table to fit on.
+        """
+        if setup.argument:
+            path = Path(setup.argument)
+            return cls(load_predictor(path), cluster=setup.cluster, source=path.name)
+        if setup.fit is None:
+            raise ConfigError(
+                'forecast "adaptive" needs measurements: adaptive:fit.json (see cotenant fit), or --profiles TABLE'
+            )
+        predictor = AdaptiveInterferencePredictor().fit(runs_of(setup.fit))
+        return cls(predictor, cluster=setup.cluster, source=setup.fit.name)
+
+    @property
+    def version(self) -> int:
+        """Changes when predictions change."""
+        return self._version
+
+    def solo_speed(self, model: str, device_type: str) -> float:
+        """Predicted speed alone on this type, relative to the reference device."""
+        return self._solo(model, device_type)
+
+    def co_speed(self, model: str, beside: tuple[str, ...], device_type: str) -> Interval:
+        """Predicted speed beside these jobs, divided by speed alone; in [0.02, 1]."""
+        return self.co_speeds([(model, beside, device_type)])[0]
+
+    def co_speeds(self, queries: Sequence[Query]) -> list[Interval]:
+        """``co_speed`` for many sets at once: (model, beside, device type) each."""
+        memo = self._memo
+        missing = list(dict.fromkeys(q for q in queries if q not in memo))
+        by_type: dict[str, list[Query]] = {}
+        for query in missing:
+            if query[1]:
+                by_type.setdefault(query[2], []).append(query)
+            else:
+                memo[query] = ALONE
+        for device_type, asked in by_type.items():
+            memo.update(zip(asked, self._computed(device_type, asked), strict=True))
+        return [memo[query] for query in queries]
+
+    def observe(self, runs: Sequence[CoRun]) -> None:
+        """Learn from co-runs that were measured meanwhile."""
+        self.predictor.observe(runs)
+        self._version += 1
+        self._start()
+
+    def describe(self) -> dict[str, Any]:
+        """Plain JSON for the log."""
+        card = card_of(self.predictor)
+        return {
+            "kind": "adaptive",
+            "oracle": False,
+            "source": self._source,
+            "content_sha256": card["data"]["content_sha256"],
+            "co_runs": card["data"]["co_runs"],
+            "members": card["members"],
+            "pack_unknown": self.pack_unknown,
+            "solo_speeds": self._solo.campaign,
+        }
+
+    def _computed(self, device_type: str, queries: Sequence[Query]) -> list[Interval]:
+        compiled = self._compiled(device_type)
+        names = self._names[compiled.world]
+        flat = [name for q in queries for name in (q[0], *q[1])]
+        jobs = [names.get(canonical_model(name)) or config_of(name) for name in flat]
+        ids = compiled.add(jobs)
+        width = max(len(q[1]) for q in queries)
+        victim = np.empty(len(queries), np.intp)
+        others = np.full((len(queries), width), -1, np.intp)
+        at = 0
+        for i, query in enumerate(queries):
+            k = len(query[1])
+            victim[i] = ids[at]
+            others[i, :k] = ids[at + 1 : at + 1 + k]
+            at += 1 + k
+        mean, low, high = compiled.predict(victim, others)
+        if not self.pack_unknown:
+            share = 1.0 / (1.0 + (others >= 0).sum(axis=1))
+            unknown = compiled.unknown(victim, others)
+            mean = np.where(unknown, np.minimum(mean, share), mean)
+            low = np.where(unknown, MIN_SPEED, low)
+            high = np.where(unknown, 1.0, high)
+        return list(map(Interval, mean.tolist(), low.tolist(), high.tolist()))
+
+    def _compiled(self, device_type: str) -> CompiledWorld:
+        found = self._worlds.get(device_type)
+        if found is None:
+            world = self._world_of(device_type)
+            group, _ = self.predictor.group_of(world)
+            known = sorted(job for job, its in group.table.names if its == world)
+            if world not in self._names:
+                # Of configurations that a name does not tell apart, the plainest one.
+                self._names[world] = {canonical_model(job.label): job for job in reversed(known)}
+            found = self._worlds[device_type] = CompiledWorld(self.predictor, world, known)
+        return found
+
+    def _world_of(self, device_type: str) -> World:
+        """The campaign with most co-runs on this type; a stand-in if there is none."""
+        name = measured_as(device_type)
+        counts: dict[World, int] = {}
+        for run in self.predictor.runs:
+            if measured_as(run.device_type) == name or run.device_type == device_type:
+                world = (run.source, run.device_type)
+                if world in self.predictor.worlds:
+                    counts[world] = counts.get(world, 0) + 1
+        if counts:
+            return max(sorted(counts), key=lambda world: counts[world])
+        return (self.predictor.worlds[0][0], device_type)
+
+
+def config_of(name: str) -> JobConfig:
+    """The configuration that a model's name stands for.
+
+    >>> config_of("ResNet-50 (batch size 64)").batch, config_of("my-net").batch
+    (64, 0)
+    """
+    base, _, batch = canonical_model(name).rpartition("/b")
+    if base and batch.isdigit():
+        return JobConfig(model=base, family=base, batch=int(batch))
+    return JobConfig(model=canonical_model(name), family=canonical_model(name))
+
+
+def runs_of(table: CoRunTable) -> list[CoRun]:
+    """Measured pairs as co-runs."""
+    found = []
+    for i, row in enumerate(table.rows):
+        sides = tuple(
+            CoSide(job=config_of(model), speed=speed, label_ok=speed is not None)
+            for model, speed in ((row.a, row.a_speed), (row.b, row.b_speed))
+        )
+        ran = row.a_speed is not None or row.b_speed is not None
+        if ran or row.failed:
+            found.append(
+                CoRun(
+                    row_id=str(i),
+                    source=row.campaign,
+                    device_type=row.device_type,
+                    sides=sides,
+                    status="ok" if ran else "failed",
+                )
+            )
+    return found
