@@ -158,6 +158,8 @@ class Conservative(Params):
                 last = room.last_of(jobs, place + 1, last)
             elif record.hold is None:
                 decisions.append(Hold(record.id, *view.why_not(record)))
+            while last > place and not (jobs[last][1] and promises.could_start(jobs[last][0])):
+                last -= 1
         return started
 
     def _in_order(self, view: View, front: _Front, holds: list[Decision]) -> list[tuple[JobRecord, bool]]:

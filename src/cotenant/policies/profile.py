@@ -17,6 +17,7 @@ from cotenant.policies.places import PlaceEnds
 __all__ = ["NodeProfile", "Profiles", "Promises", "Room"]
 
 _INF = float("inf")
+_FEW = 16
 _Step = tuple[float, int, int, int, int]
 """From when; bay; devices, thousandths of a core and bytes more than before."""
 
@@ -244,6 +245,22 @@ class Promises:
             return Start(record.id, (), why=why, node=node)
         return Start(record.id, self._take(profile, bay, shape.gpus), why=why)
 
+    def could_start(self, record: JobRecord) -> bool:
+        """Whether a job might start now, given the promises so far; true in case of doubt.
+
+        Promises only take away, so what is false stays false in this pass.
+        """
+        shape, ledger, now = record.shape, self._view.ledger, self._view.now
+        if shape.spans or not shape.gpus:
+            return True
+        for kind in shape.types:
+            hold_s = self._hold_s(record, kind)
+            for seen, bay in enumerate(ledger.bays_by_room(kind, shape.gpus)):
+                profile = self._nodes.get(ledger.layout.bay_node[bay])
+                if seen >= _FEW or profile is None or profile.earliest(shape, bay, hold_s, now) <= now:
+                    return True
+        return False
+
     def _hold_s(self, record: JobRecord, kind: int) -> float:
         work_s = record.remaining_at(self._view.now)
         if work_s == _INF:
@@ -288,7 +305,10 @@ class Promises:
             there = bay_of.get(node)
             if there is None or not profile.open:
                 continue
-            bay = there
+            bay, steps = there, profile.steps
+            # Nothing changes there before a better time: no need to look closer.
+            if profile.free[bay] < shape.gpus and (not steps or steps[0][0] > best_s):
+                continue
             at = profile.earliest(shape, bay, hold_s, now, best_s)
             if at <= best_s and at < _INF:
                 best_s = at
