@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cotenant.profiles.graph.aten import cost_of, kind_of, matrix_flops, scalar_cost
 from cotenant.profiles.graph.ir import Graph, Op, OpKind, Options, Phase, Role, Storage, Tensor
 
-__all__ = ["Tape"]
+__all__ = ["Lenient", "Tape"]
 
 _ASSUMED = {
     "_local_scalar_dense": "a number read from a tensor was taken for 1",
@@ -33,7 +33,34 @@ _ASSUMED = {
 }
 
 
-class Tape(TorchDispatchMode):
+class Lenient(TorchDispatchMode):
+    """Answers questions about values, which fake tensors do not have, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.assumed: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func._schema.name.partition("::")[2]
+        if name in _ASSUMED:
+            return self._assume(name, args)
+        return func(*args, **(kwargs or {}))
+
+    def _assume(self, name: str, args: Sequence[Any]) -> Any:
+        self.assumed[f"{name}: {_ASSUMED[name]}"] += 1
+        if name == "equal":
+            return True
+        if name == "_local_scalar_dense":
+            return {torch.bool: True}.get(args[0].dtype, 1.0 if args[0].is_floating_point() else 1)
+        count = args[0].numel()
+        if name == "nonzero":
+            return args[0].new_empty((count, args[0].dim()), dtype=torch.int64)
+        return args[0].new_empty((count,))
+
+
+class Tape(Lenient):
     """Records operators, tensors and the lives of storages while it is entered.
 
     Parameters
@@ -47,7 +74,6 @@ class Tape(TorchDispatchMode):
         self.device = device
         self.phase: Phase = "forward"
         self.ops: list[Op] = []
-        self.assumed: Counter[str] = Counter()
         self._tensors: dict[tuple[int, tuple[int, ...], str], int] = {}
         self._names: dict[int, str] = {}
         self._size: list[int] = []
@@ -111,22 +137,10 @@ class Tape(TorchDispatchMode):
             return func(*args, **kwargs)
         name = func._schema.name.partition("::")[2]
         if name in _ASSUMED:
-            return self._assume(name, func, args, kwargs)
-        out = func(*args, **kwargs)
+            return self._assume(name, args)
+        out = _ctc(args) if name == "_ctc_loss" else func(*args, **kwargs)
         self._record(func, name, args, kwargs, out)
         return out
-
-    def _assume(self, name: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Answer for the data what data alone could answer, and say so."""
-        self.assumed[f"{name}: {_ASSUMED[name]}"] += 1
-        if name == "equal":
-            return True
-        if name == "_local_scalar_dense":
-            return {torch.bool: True}.get(args[0].dtype, 1.0 if args[0].is_floating_point() else 1)
-        count = args[0].numel()
-        if name == "nonzero":
-            return args[0].new_empty((count, args[0].dim()), dtype=torch.int64)
-        return args[0].new_empty((count,))
 
     def _record(self, func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
         read = _distinct(args, kwargs)
@@ -234,6 +248,14 @@ class Tape(TorchDispatchMode):
         )
 
 
+def _ctc(args: Sequence[Any]) -> Any:
+    """Losses and tables of the CTC loss, whose sizes depend on values; for the longest targets."""
+    scores, targets = args[0], args[1]
+    steps, batch = scores.shape[:2]
+    longest = targets.shape[1] if targets.dim() > 1 else targets.numel() // max(batch, 1)
+    return scores.new_empty((batch,)), scores.new_empty((batch, steps, 2 * longest + 1))
+
+
 def _distinct(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     found: dict[int, torch.Tensor] = {}
     for leaf in (*args, *kwargs.values()):
@@ -249,10 +271,18 @@ def _is_view(func: Any, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> bo
     if not returns or not outputs:
         return False
     alias = [r.alias_info for r in returns]
-    return all(a is not None and not a.is_write for a in alias) or func._schema.name in _ALSO_VIEWS
+    if func._schema.name in _ALSO_VIEWS:
+        return True
+    return all(a is not None and not a.is_write for a in alias)
 
 
-_ALSO_VIEWS = frozenset(("aten::_unsafe_view", "aten::detach", "aten::lift_fresh", "aten::_reshape_alias"))
+_ALSO_VIEWS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("_unsafe_view", "detach", "detach_", "lift_fresh", "_reshape_alias", "as_strided_", "t_", "set_"),
+        *("transpose_", "squeeze_", "unsqueeze_", "swapaxes_"),
+    )
+)
 
 
 def _extent(tensor: torch.Tensor) -> int:

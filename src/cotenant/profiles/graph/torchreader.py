@@ -57,11 +57,13 @@ def read_builder(build: Builder, options: Options, *, name: str = "") -> Graph:
     _torch()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from cotenant.profiles.graph.tape import Lenient
+
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     label = name or getattr(build, "__name__", "model")
     notes: tuple[str, ...] = ()
     try:
-        with mode, warnings.catch_warnings():
+        with mode, Lenient(), warnings.catch_warnings():
             # torch's own copying of modules looks at a fake tensor's address.
             warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
             made = build(options.batch)

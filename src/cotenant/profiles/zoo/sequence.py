@@ -264,7 +264,7 @@ class Translator(nn.Module):
 
 
 class DeepSpeech2(nn.Module):
-    """Deep Speech 2 (Amodei and others 2016): two convolutions, five bidirectional GRUs, CTC.
+    """Deep Speech 2 (Amodei and others 2016): two convolutions, five bidirectional LSTMs, CTC.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ class DeepSpeech2(nn.Module):
     letters : int
     """
 
-    def __init__(self, width: int = 800, letters: int = 29) -> None:
+    def __init__(self, width: int = 1024, letters: int = 29) -> None:
         super().__init__()
         self.body = nn.Sequential(
             *(
@@ -288,7 +288,7 @@ class DeepSpeech2(nn.Module):
             ),
         )
         sizes = [32 * 41, *[width] * 4]
-        self.layers = nn.ModuleList(nn.GRU(size, width, bidirectional=True) for size in sizes)
+        self.layers = nn.ModuleList(nn.LSTM(size, width, bidirectional=True) for size in sizes)
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(4))
         self.out = nn.Linear(width, letters, bias=False)
 

@@ -1,0 +1,242 @@
+"""``cotenant features`` and ``cotenant predict memory``: what a model's graph says before it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.app.console import note, print_json, print_table, say
+from cotenant.app.predicting import predict
+from cotenant.errors import UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    from cotenant.profiles.graph.ir import Graph, GraphFeatures
+    from cotenant.profiles.graph.memory import MemoryForecast
+
+__all__ = ["add_to"]
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        help="my.module:build, my/file.py:build, model.onnx, a network of the zoo (ResNet-50@ImageNet); "
+        "with --hf, a configuration file or its folder. Code that is named is run.",
+        show_default=False,
+    ),
+]
+Batch = Annotated[int, typer.Option("--batch", "-b", help="Samples in a step on one device.")]
+Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32, amp, bf16 or fp16.")]
+Optimiser = Annotated[str, typer.Option("--optimiser", help="sgd, momentum, adam, adamw, ...")]
+Checkpointing = Annotated[
+    bool, typer.Option("--checkpointing", help="Activations of repeated blocks are computed again.")
+]
+HuggingFace = Annotated[
+    bool, typer.Option("--hf", help="The source is a Hugging Face configuration; nothing is downloaded.")
+]
+Length = Annotated[
+    int | None, typer.Option("--length", help="Tokens in a sequence, where the source leaves it open.")
+]
+Inference = Annotated[bool, typer.Option("--inference", help="The forward pass alone.")]
+OnCpu = Annotated[bool, typer.Option("--cpu", help="As trained on a CPU, whose kernels keep other things.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command(rich_help_panel="Predict")(features)
+    predict.command("memory")(memory)
+
+
+def features(  # noqa: PLR0917
+    source: Source,
+    batch: Batch = 1,
+    precision: Precision = "fp32",
+    optimiser: Optimiser = "sgd",
+    checkpointing: Checkpointing = False,
+    hf: HuggingFace = False,
+    length: Length = None,
+    inference: Inference = False,
+    cpu: OnCpu = False,
+    as_json: Json = False,
+) -> None:
+    """What one training step computes, moves and holds, from the model's graph, without running it."""
+    from cotenant.profiles.graph.features import features_of
+
+    options = _options(batch, precision, optimiser, (checkpointing, inference, cpu))
+    found = features_of(_read(source, options, hf, length))
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(found) | {"intensity": found.intensity, "row": found.row()})
+        return
+    _print_features(found)
+
+
+def memory(  # noqa: PLR0917
+    source: Source,
+    batch: Batch = 1,
+    on: Annotated[
+        str,
+        typer.Option("--on", help="Device types, separated by commas; all of the catalogue if not given."),
+    ] = "",
+    precision: Precision = "fp32",
+    optimiser: Optimiser = "sgd",
+    checkpointing: Checkpointing = False,
+    hf: HuggingFace = False,
+    length: Length = None,
+    inference: Inference = False,
+    cpu: OnCpu = False,
+    framework: Annotated[
+        str,
+        typer.Option(
+            "--framework", help="Whose runtime is counted: pytorch, pytorch-before-1.13, tensorflow."
+        ),
+    ] = "pytorch",
+    as_json: Json = False,
+) -> None:
+    """How much memory a job needs, part by part, and on which device types it fits."""
+    from cotenant.profiles.graph.memory import fit_on, forecast_memory
+
+    options = _options(batch, precision, optimiser, (checkpointing, inference, cpu))
+    graph = _read(source, options, hf, length)
+    types = [name.strip() for name in on.split(",") if name.strip()] or None
+    if cpu and types:
+        raise UsageError("--on names GPU types; with --cpu there is only the process's memory")
+    rows = () if cpu else fit_on(graph, types, framework=framework)
+    shown = rows[0][1] if types and len(rows) == 1 else forecast_memory(graph, framework=framework)
+    if as_json:
+        print_json(_memory_json(shown, rows))
+        return
+    _print_memory(shown, graph)
+    if rows:
+        say("")
+        print_table(
+            ("device type", "usable", "P50", "P95", "verdict"),
+            [(n, _mib(f.free_bytes), _mib(m.p50_bytes), _mib(m.p95_bytes), f.verdict) for n, m, f in rows],
+            right=("usable", "P50", "P95"),
+        )
+
+
+def _options(batch: int, precision: str, optimiser: str, flags: tuple[bool, bool, bool]) -> Any:
+    from cotenant.profiles.graph.ir import PRECISION_BYTES, Options
+    from cotenant.profiles.graph.optimisers import find_optimiser
+
+    if precision not in PRECISION_BYTES:
+        raise UnknownNameError("precision", precision, PRECISION_BYTES)
+    find_optimiser(optimiser)
+    checkpointing, inference, cpu = flags
+    return Options(
+        batch=batch,
+        precision=precision,  # type: ignore[arg-type]
+        optimiser=optimiser.casefold(),
+        checkpointing=checkpointing,
+        training=not inference,
+        device="cpu" if cpu else "gpu",
+    )
+
+
+def _read(source: str, options: Any, hf: bool, length: int | None) -> Graph:
+    from cotenant.profiles.graph.source import read_graph
+
+    return read_graph(source, options, hugging_face=hf, length=length)
+
+
+def _mib(size: int) -> str:
+    from cotenant.model.quantities import format_bytes
+
+    return format_bytes(size)
+
+
+def _work(count: float) -> str:
+    for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= factor:
+            return f"{count / factor:.4g} {unit}"
+    return f"{count:g} "
+
+
+def _print_features(found: GraphFeatures) -> None:
+    options = found.options
+    say(
+        f"{found.name}: batch {options.batch}, {options.precision}, {options.optimiser}, read from {found.source}"
+    )
+    backward = "" if options.training else " (inference)"
+    rows = [
+        ("parameters", f"{found.parameters:,}"),
+        (
+            "FLOPs forward, backward",
+            f"{_work(found.flops_forward)}FLOP, {_work(found.flops_backward)}FLOP{backward}",
+        ),
+        ("other arithmetic", f"{_work(found.scalar_ops_forward)}op, {_work(found.scalar_ops_backward)}op"),
+        (
+            "moved forward, backward, step",
+            ", ".join(
+                _mib(size)
+                for size in (found.moved_forward_bytes, found.moved_backward_bytes, found.moved_step_bytes)
+            ),
+        ),
+        ("arithmetic intensity", f"{found.intensity:.1f} op/byte"),
+        (
+            "weights, gradients, optimiser",
+            _sizes(found.parameter_bytes, found.gradient_bytes, found.optimiser_bytes),
+        ),
+        ("saved activations, peak of tensors", _sizes(found.activation_bytes, found.peak_bytes)),
+        ("kernels forward, backward", f"{found.kernels_forward:,}, {found.kernels_backward:,}"),
+        ("depth", f"{found.depth} with matrix work, {found.chain} in all"),
+    ]
+    print_table(("feature", "value"), rows)
+    say("")
+    print_table(
+        ("class", "forward", "backward", "FLOPs", "moved", "most frequent inputs"),
+        [
+            (
+                use.kind,
+                str(use.forward),
+                str(use.backward),
+                f"{_work(use.flops)}FLOP",
+                _mib(use.moved_bytes),
+                shape,
+            )
+            for use in found.classes
+            for shape in [use.shapes[0][0] if use.shapes else ""]
+        ],
+        right=("forward", "backward", "FLOPs", "moved"),
+    )
+    if found.unknown:
+        listed = ", ".join(f"{name} ({count})" for name, count in found.unknown.items())
+        note(f"not known, counted as one operation an element: {listed}")
+    for line in found.notes:
+        note(line)
+
+
+def _sizes(*sizes: int) -> str:
+    return ", ".join(_mib(size) for size in sizes)
+
+
+def _print_memory(shown: MemoryForecast, graph: Graph) -> None:
+    options = graph.options
+    where = shown.device_type or "a GPU"
+    say(f"{shown.name}: batch {options.batch}, {options.precision}, {options.optimiser}, on {where}")
+    rows = [(part.name, _mib(part.p50_bytes), _mib(part.p95_bytes), part.why) for part in shown.parts]
+    rows.append(("total", _mib(shown.p50_bytes), _mib(shown.p95_bytes), ""))
+    print_table(("part", "P50", "P95", "what is in it"), rows, right=("P50", "P95"))
+    for line in shown.notes:
+        note(line)
+
+
+def _memory_json(shown: MemoryForecast, rows: Any) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "memory": msgspec.to_builtins(shown) | {"p50_bytes": shown.p50_bytes, "p95_bytes": shown.p95_bytes},
+        "fits": [
+            {
+                "device_type": name,
+                "verdict": fit.verdict,
+                "usable_bytes": fit.free_bytes,
+                "p50_bytes": forecast.p50_bytes,
+                "p95_bytes": forecast.p95_bytes,
+                "reason": fit.reason,
+            }
+            for name, forecast, fit in rows
+        ],
+    }
