@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 from hypothesis import given
 from hypothesis import settings as hyp
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from cotenant.model.layout import Layout
 from cotenant.model.records import JobRecord, Status, order_key
 from cotenant.model.settings import Settings
 from cotenant.model.shape import ShapeTable
+from cotenant.policies import demands
 from cotenant.policies.demands import Alike, Family, domain_of
 
 GIB = 1 << 30
@@ -27,14 +30,20 @@ def record_of(number: int, memory_bytes: int, priority: int = 0) -> JobRecord:
 @given(
     st.lists(st.tuples(st.integers(1, 5 * GIB), st.integers(0, 2), st.booleans()), min_size=1, max_size=40),
     st.integers(0, 6 * GIB),
+    st.sampled_from([3, 64]),
 )
 @hyp(max_examples=150, deadline=None)
-def test_first_is_the_first_that_fits(jobs: list[tuple[int, int, bool]], room: int) -> None:
-    """Against a look at every job; some have left."""
+def test_first_is_the_first_that_fits(jobs: list[tuple[int, int, bool]], room: int, few: int) -> None:
+    """Against a look at every job; some have left. With few amounts and with many."""
+    with mock.patch.object(demands, "_FEW", few):
+        _check_first(jobs, room)
+
+
+def _check_first(jobs: list[tuple[int, int, bool]], room: int) -> None:
     records = [record_of(i, need, priority) for i, (need, priority, _) in enumerate(jobs)]
     family = Family(records[0].shape, ("any",))
-    for serial, record in enumerate(records):
-        family.push(record, serial)
+    for record in records:
+        family.push(record)
     for record, (_, _, gone) in zip(records, jobs, strict=True):
         if gone:
             record.status = Status.RUNNING
@@ -88,3 +97,15 @@ def test_domains() -> None:
     assert domain_of(Job(**base, sharing="same-owner")) == ("same-owner", "t", "u")  # type: ignore[arg-type]
     assert domain_of(Job(**base, sharing="exclusive")) == ()  # type: ignore[arg-type]
     assert domain_of(Job(id=0, name="j", submit_s=0.0)) == ()
+
+
+def test_amounts_nobody_waits_for_are_forgotten() -> None:
+    """Ten thousand amounts, one job each, pass through: the family does not keep them."""
+    family = Family(record_of(0, GIB).shape, ("any",))
+    for number in range(10_000):
+        record = record_of(number, GIB + number)
+        family.push(record)
+        record.status = Status.RUNNING
+        family.left(record)
+    assert not family
+    assert len(family._classes) < 200

@@ -18,6 +18,7 @@ from cotenant.model.placement import DEVICE_MILLI, Mode, Placement, Share
 from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
+from cotenant.policies.firsts import Firsts
 
 if TYPE_CHECKING:
     from cotenant.policies.rooms import Rooms
@@ -30,6 +31,7 @@ Domain = tuple[str, ...]
 _ANYONE: Domain = ("any",)
 _NOBODY: Domain = ()
 _SWEEP = 64
+_FEW = 64
 _GIB_BITS = 30
 _Key = int
 _Entry = tuple[_Key, int, JobRecord]
@@ -127,78 +129,97 @@ class Family:
         self.host = bool(shape.cpu_milli or shape.host_bytes)
         self.rooms: Rooms | None = None
         self.known: Shape | None = None
-        self._all = Alike()
+        self._all = Firsts()
+        # Amounts of memory that somebody waits for, ascending; who waits for each, now or lately;
+        # and who waits for each whole GiB, once the amounts are many.
         self._needs: list[int] = []
-        self._classes: dict[int, Alike] = {}
-        self._coarse: dict[int, Alike] = {}
+        self._classes: dict[int, Firsts] = {}
+        self._coarse: dict[int, Firsts] | None = None
         self._shares: dict[int, Share] = {}
 
     def __bool__(self) -> bool:
         """Whether anybody waits."""
         return bool(self._needs)
 
-    def push(self, record: JobRecord, serial: int) -> None:
-        """A job joins."""
+    def push(self, record: JobRecord) -> bool:
+        """A job joins; whether it is the first of all, or the only one that needs its memory."""
         need = record.shape.memory_bytes
         found = self._classes.get(need)
         if found is None:
-            found = self._classes[need] = Alike()
+            if len(self._classes) > 2 * len(self._needs) + _SWEEP:
+                self._classes = {need: found for need, found in self._classes.items() if found.count}
+            found = self._classes[need] = Firsts()
+        found.push(record)
+        if found.count == 1:
             insort(self._needs, need)
-        found.push(record, serial)
-        coarse = self._coarse.get(need >> _GIB_BITS)
-        if coarse is None:
-            coarse = self._coarse[need >> _GIB_BITS] = Alike()
-        coarse.push(record, serial)
-        self._all.push(record, serial)
+        if self._coarse is not None:
+            self._push_coarse(record)
+        elif len(self._needs) > _FEW:
+            self._coarse = {}
+            for other in {r.id: r for line in self._classes.values() for r in line}.values():
+                self._push_coarse(other)
+        return self._all.push(record) or found.count == 1
+
+    def _push_coarse(self, record: JobRecord) -> None:
+        gib = record.shape.memory_bytes >> _GIB_BITS
+        if self._coarse is not None:
+            line = self._coarse.get(gib)
+            if line is None:
+                line = self._coarse[gib] = Firsts()
+            line.push(record)
 
     def left(self, record: JobRecord) -> None:
         """A job waits no more; its status may not have changed yet."""
         need = record.shape.memory_bytes
-        self._all.left()
-        if not self._coarse[need >> _GIB_BITS].left():
-            del self._coarse[need >> _GIB_BITS]
-        if not self._classes[need].left():
-            del self._classes[need]
+        self._all.left(record)
+        if self._coarse is not None:
+            coarse = self._coarse[need >> _GIB_BITS]
+            coarse.left(record)
+            if not coarse.count:
+                del self._coarse[need >> _GIB_BITS]
+        found = self._classes[need]
+        found.left(record)
+        if not found.count:
             self._needs.remove(need)
 
     def head(self) -> JobRecord:
         """Its first job in queue order; only while it is true."""
-        return self._all.head()
+        return _first(self._all)
 
     def smallest(self) -> JobRecord:
         """The first of its jobs that need least memory; only while it is true."""
-        return self._classes[self._needs[0]].head()
+        return _first(self._classes[self._needs[0]])
 
     def first(self, room_bytes: float) -> JobRecord | None:
         """Its first job in queue order that needs no more memory than this; None if there is none.
 
-        Looks at whole GiB first, and at single amounts only in the last of them: amounts may be
-        as many as jobs.
+        Where amounts are many, as many as jobs perhaps, it looks at whole GiB first, and at single
+        amounts only in the last of them.
         """
         needs = self._needs
         if not needs or needs[0] > room_bytes:
             return None
-        best = self._all.head()
-        if best.shape.memory_bytes <= room_bytes:
+        best = self._all.head
+        if best is not None and best.shape.memory_bytes <= room_bytes:
             return best
-        last = int(room_bytes) >> _GIB_BITS
-        small = [alike for gib, alike in self._coarse.items() if gib < last]
-        for need in needs[bisect_left(needs, last << _GIB_BITS) : bisect_right(needs, room_bytes)]:
-            small.append(self._classes[need])
-        best = small[0].head()
+        end, coarse = bisect_right(needs, room_bytes), self._coarse
+        if coarse is None:
+            small = [self._classes[need] for need in needs[:end]]
+        else:
+            last = int(room_bytes) >> _GIB_BITS
+            small = [alike for gib, alike in coarse.items() if gib < last]
+            small += [self._classes[need] for need in needs[bisect_left(needs, last << _GIB_BITS) : end]]
+        best = None
         for alike in small:
-            entry = alike.heap[0]
-            record = entry[2]
-            if record.status or entry[0] is not record.key:
-                record = alike.head()
-            if record.key < best.key:
-                best = record
+            head = alike.head
+            if head is not None and (best is None or head.key < best.key):
+                best = head
         return best
 
     def heads(self, room_bytes: float) -> Iterator[JobRecord]:
         """The first job of each class that needs no more memory than this, in queue order."""
         small = self._needs[: bisect_right(self._needs, room_bytes)]
-        return iter(sorted((self._classes[need].head() for need in small), key=lambda r: r.key))
+        return iter(sorted((_first(self._classes[need]) for need in small), key=lambda r: r.key))
 
     def share(self, mode: Mode, need_bytes: int) -> Share:
         """The share its jobs hold, one shared object for each amount of memory.
@@ -211,6 +232,13 @@ class Family:
             found = Share(mode=mode, memory_bytes=need_bytes, compute_milli=milli)
             self._shares[need_bytes] = found
         return found
+
+
+def _first(line: Firsts) -> JobRecord:
+    """The first of a line in which somebody waits."""
+    if line.head is None:
+        raise RuntimeError("nobody waits here: ask a family for jobs only while it is true")
+    return line.head
 
 
 class Demands(Index):
@@ -239,7 +267,6 @@ class Demands(Index):
         self._families: dict[tuple[object, ...], Family] = {}
         self._of: dict[tuple[int, Domain, str], Family] = {}
         self._waits_in: dict[int, Family] = {}
-        self._serial = 0
         self.open.clear()
         self.untold.clear()
         for record in self._view.queue:
@@ -264,9 +291,10 @@ class Demands(Index):
         if record.shape.never:
             return
         family = self._waits_in[record.id] = self.family(record)
-        self._serial += 1
-        family.push(record, self._serial)
-        self.open[family] = self._living[family] = None
+        # A job behind others that ask for the same fits no better than they do.
+        if family.push(record):
+            self.open[family] = None
+        self._living[family] = None
 
     def dequeued(self, record: JobRecord) -> None:
         """A job left."""

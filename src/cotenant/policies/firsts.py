@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Iterator
 
 from cotenant.model.records import JobRecord
 
@@ -37,6 +38,14 @@ class Firsts:
         self._late: list[_Entry] = []
         self._last = -(1 << 128)
         self._serial = 0
+
+    def __iter__(self) -> Iterator[JobRecord]:
+        """All of them, in no order; one that returned may come twice."""
+        if self.head is not None:
+            yield self.head
+        for record in (*self._line, *[entry[2] for entry in self._late]):
+            if not record.status:
+                yield record
 
     def push(self, record: JobRecord) -> bool:
         """A job starts to wait; whether it is the first now."""
@@ -92,7 +101,7 @@ class Firsts:
         return line.popleft() if line else None
 
     def _sweep(self) -> None:
-        living = {r.id: r for r in (*self._line, *(e[2] for e in self._late)) if not r.status}
+        living = {record.id: record for record in self}
         if self.head is not None:
             living.pop(self.head.id, None)
         self._line = deque(sorted(living.values(), key=lambda r: r.key))
