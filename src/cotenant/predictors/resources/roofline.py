@@ -149,12 +149,15 @@ class StepTimes(msgspec.Struct, frozen=True):
     ----------
     busy_s, host_s, moving_s, iteration_s : ndarray, shape (n,)
         Device busy, host busy, device memory busy, and the whole iteration.
+    traffic_bytes : ndarray, shape (n,)
+        Through device memory.
     """
 
     busy_s: Array
     host_s: Array
     moving_s: Array
     iteration_s: Array
+    traffic_bytes: Array
 
     @property
     def gpu_util(self) -> Array:
@@ -204,20 +207,25 @@ class Steps:
         """Times of all of them."""
         reached = np.array([e.convolution, e.matrix, 1.0])[self.kind]
         rate = e.bandwidth * self.bandwidth[self.row]
-        each = np.maximum(np.where(self.kind == 2, 0.0, self.flops / (self.peak * reached)), self.moved / rate)
+        each = np.maximum(
+            np.where(self.kind == 2, 0.0, self.flops / (self.peak * reached)), self.moved / rate
+        )
         update_s = self.update_bytes / (e.bandwidth * self.bandwidth)
-        busy = self._sum(each + self.count * e.kernel_us * 1e-6) + update_s + self.updates * e.kernel_us * 1e-6
+        busy = (
+            self._sum(each + self.count * e.kernel_us * 1e-6) + update_s + self.updates * e.kernel_us * 1e-6
+        )
         traffic = np.array([e.convolution_traffic, e.other_traffic, e.other_traffic])[self.kind]
         through = np.maximum(traffic * self.moved - self.count * e.cache * self.cache[self.row], 0.0)
-        moving = np.minimum(self._sum(through / rate) + update_s, busy)
+        bytes_ = self._sum(through) + self.update_bytes
+        moving = np.minimum(bytes_ / (e.bandwidth * self.bandwidth), busy)
         launches = e.forward_us * self.forward + e.backward_us * self.backward + e.update_us * self.updates
         host = launches * 1e-6 + e.step_ms * 1e-3
         overlapped = (busy**e.overlap + host**e.overlap) ** (1.0 / e.overlap)
         whole = np.where(self.is_host, busy, overlapped)
-        return StepTimes(busy, np.where(self.is_host, 0.0, host), moving, whole)
+        return StepTimes(busy, np.where(self.is_host, 0.0, host), moving, whole, bytes_)
 
     def _sum(self, values: Array) -> Array:
-        return np.bincount(self.row, weights=values, minlength=self.n)
+        return np.bincount(self.row, weights=values, minlength=self.n).astype(np.float64)
 
 
 def step_times(

@@ -18,7 +18,6 @@ import msgspec
 
 from cotenant.errors import ConfigError
 from cotenant.profiles.graph.ir import MATRIX_KINDS, Graph, Op, Precision
-from cotenant.profiles.graph.optimisers import find_optimiser
 
 __all__ = ["KernelClass", "KernelGroup", "StepWork", "read_works", "work_of", "write_works", "zoo_works"]
 
@@ -71,6 +70,8 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Moved by the optimiser's step.
     parameter_bytes, activation_bytes, peak_bytes : float
         Weights, what is kept for the backward pass, and the peak of live bytes.
+    memory_bytes, memory_high_bytes : float
+        P50 and P95 of the memory model on a GPU of any type; 0 if it was not asked.
     scalar_ops : float
         Arithmetic outside of matrix work.
     counts : dict of str to int
@@ -89,6 +90,8 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parameter_bytes: float = 0.0
     activation_bytes: float = 0.0
     peak_bytes: float = 0.0
+    memory_bytes: float = 0.0
+    memory_high_bytes: float = 0.0
     scalar_ops: float = 0.0
     counts: dict[str, int] = {}
     groups: tuple[KernelGroup, ...] = ()
@@ -134,17 +137,18 @@ def work_of(graph: Graph) -> StepWork:
     (KernelGroup(kind='matrix', intensity=0, count=1, flops=1024.0, moved_bytes=1000.0),)
     """
     from cotenant.profiles.graph.features import features_of
+    from cotenant.profiles.graph.memory import forecast_memory
 
     features = features_of(graph)
     busy = [op for op in graph.ops if op.moved_bytes > 0 or op.flops > 0]
     forward = [op for op in busy if op.phase == "forward"]
-    # A view moves nothing; a graph without the optimiser's step trains nothing.
+    memory = forecast_memory(graph)
     trained = len(graph.trained_sizes) if graph.options.training else 0
     return StepWork(
         name=graph.name,
         batch=graph.options.batch,
         precision=graph.options.precision,
-        optimiser=find_optimiser(graph.options.optimiser) and graph.options.optimiser,
+        optimiser=graph.options.optimiser,
         forward=len(forward),
         backward=len(busy) - len(forward),
         weights=trained,
@@ -152,6 +156,8 @@ def work_of(graph: Graph) -> StepWork:
         parameter_bytes=float(features.parameter_bytes),
         activation_bytes=float(features.activation_bytes),
         peak_bytes=float(features.peak_bytes),
+        memory_bytes=float(memory.p50_bytes),
+        memory_high_bytes=float(memory.p95_bytes),
         scalar_ops=float(features.scalar_ops_forward + features.scalar_ops_backward),
         counts=dict(sorted(Counter(op.kind for op in forward).items())),
         groups=_groups(busy),

@@ -1,0 +1,293 @@
+"""Predict what a job uses alone, learning from solo runs what the roofline gets wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.errors import UnknownNameError
+from cotenant.model.ports import Interval
+from cotenant.predictors.resources.calibration import calibrate
+from cotenant.predictors.resources.features import design
+from cotenant.predictors.resources.folds import balanced, family_folds, family_quantile, rms
+from cotenant.predictors.resources.learners import CANDIDATES, SIMPLICITY, Candidate
+from cotenant.predictors.resources.observations import Observation
+from cotenant.predictors.resources.roofline import DEFAULT, DeviceRates, Efficiency, step_times
+from cotenant.predictors.resources.targets import TARGETS, truths
+from cotenant.predictors.resources.work import StepWork
+
+__all__ = ["UNFITTED_DOUBT", "ResourceForecast", "ResourcePredictor", "TargetFit"]
+
+Array = NDArray[np.float64]
+
+_TIE = 0.02
+_CORE = tuple(name for name in CANDIDATES if "lightgbm" not in name and "xgboost" not in name)
+
+UNFITTED_DOUBT: Mapping[str, float] = {
+    "gpu_util": 0.45,
+    "mem_util": 0.8,
+    "iteration_s": 0.9,
+    "mem_mib": 0.7,
+    "busy_s": 0.7,
+    "moving_s": 0.9,
+}
+"""Half widths of the roofline's 90% intervals, on each target's logarithmic scale, without a fit:
+how far it was off on devices and campaigns it was not calibrated on (docs/prediction/resources.md)."""
+
+
+class ResourceForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What one job uses alone on one device type.
+
+    Parameters
+    ----------
+    name, device_type : str
+    gpu_util, mem_util : Interval
+        Per cent.
+    iteration_s : Interval
+    mem_mib : Interval
+    iteration_known : bool
+        Whether the iteration time was given and not predicted.
+    """
+
+    name: str
+    device_type: str
+    gpu_util: Interval
+    mem_util: Interval
+    iteration_s: Interval
+    mem_mib: Interval
+    iteration_known: bool = False
+
+
+class TargetFit(msgspec.Struct, frozen=True, kw_only=True):
+    """What was chosen for one target, and how it did on families that it had not seen.
+
+    Parameters
+    ----------
+    target : str
+    learner : str
+        A name of ``learners.CANDIDATES``.
+    errors : dict of str to float
+        Root mean square error of each candidate on the target's scale (RMSLE), grouped by
+        family.
+    doubt : float
+        Half width of the interval on that scale.
+    rows, families : int
+    """
+
+    target: str
+    learner: str
+    errors: dict[str, float]
+    doubt: float
+    rows: int
+    families: int
+
+
+class ResourcePredictor:
+    """Roofline with factors and errors fitted to solo runs.
+
+    Parameters
+    ----------
+    learners : sequence of str
+        Candidates (``learners.CANDIDATES``); the one with the smallest error on unseen families
+        is used for each target, and of those within 2% the simplest.
+    coverage : float
+        Of the intervals.
+    folds : int
+        At most, in choosing; families are never split.
+    seed : int
+    prior : Efficiency
+        Factors that hold where the runs say nothing.
+
+    Attributes
+    ----------
+    efficiency_ : Efficiency
+    fits_ : dict of str to TargetFit
+        By target; those without rows are missing, and predicted by the roofline alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        learners: Sequence[str] = _CORE,
+        coverage: float = 0.9,
+        folds: int = 10,
+        seed: int = 0,
+        prior: Efficiency = DEFAULT,
+    ) -> None:
+        for name in learners:
+            if name not in CANDIDATES:
+                raise UnknownNameError("learner", name, CANDIDATES)
+        self.learners, self.coverage, self.folds = tuple(learners), coverage, folds
+        self.seed, self.prior = seed, prior
+        self.efficiency_ = prior
+        self.fits_: dict[str, TargetFit] = {}
+        self.models_: dict[str, Candidate] = {}
+        self.data_: dict[str, TrainingSet] = {}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters as given, scikit-learn's convention."""
+        return {name: getattr(self, name) for name in ("learners", "coverage", "folds", "seed", "prior")}
+
+    def set_params(self, **params: Any) -> ResourcePredictor:
+        """Change parameters; unfits."""
+        self.__init__(**(self.get_params() | params))  # type: ignore[misc]
+        return self
+
+    def fit(self, rows: Sequence[Observation]) -> ResourcePredictor:
+        """Fit to solo runs; with none of them this is the roofline."""
+        self.efficiency_ = calibrate(rows, self.prior)
+        self.fits_, self.models_, self.data_ = {}, {}, {}
+        if not rows:
+            return self
+        out = out_of_fold(rows, self.learners, folds=self.folds, seed=self.seed, prior=self.prior)
+        whole = training_sets(rows, self.efficiency_)
+        for name, data in whole.items():
+            self.fits_[name] = _choose(name, out[name], data, self.coverage)
+            self.models_[name] = Candidate(self.fits_[name].learner, seed=self.seed).fit(
+                data.x, data.base, data.y, balanced(data.families)
+            )
+        self.data_ = whole
+        return self
+
+    def predict(
+        self,
+        works: Sequence[StepWork],
+        rates: Sequence[DeviceRates],
+        *,
+        iteration_s: Sequence[float] | None = None,
+    ) -> list[ResourceForecast]:
+        """What n jobs use on n devices.
+
+        Parameters
+        ----------
+        works : sequence of StepWork
+        rates : sequence of DeviceRates
+            As many.
+        iteration_s : sequence of float, optional
+            Measured seconds of a step, from a light sample of each job on its device: then
+            utilisation is the predicted time in kernels over it, which is far surer.
+        """
+        times = step_times(works, rates, self.efficiency_)
+        x = design(works, rates, times)
+        found = {name: self._target(name, x, target.base(times, works)) for name, target in TARGETS.items()}
+        if iteration_s is not None:
+            known = np.asarray(iteration_s, float)
+            found["gpu_util"] = 100.0 * np.minimum(found["busy_s"] / known[:, None], 1.0)
+            found["mem_util"] = 100.0 * np.minimum(found["moving_s"] / known[:, None], 1.0)
+            found["iteration_s"] = np.repeat(known[:, None], 3, axis=1)
+        return [
+            ResourceForecast(
+                name=work.name,
+                device_type=device.name,
+                iteration_known=iteration_s is not None,
+                **{name: Interval(*map(float, found[name][i])) for name in _SHOWN},
+            )
+            for i, (work, device) in enumerate(zip(works, rates, strict=True))
+        ]
+
+    def _target(self, name: str, x: Array, base: Array) -> Array:
+        """Mean, low and high of a target, shape (n, 3)."""
+        target = TARGETS[name]
+        linked = target.link(base)
+        model = self.models_.get(name)
+        middle = linked if model is None else model.predict(x, linked)
+        fit = self.fits_.get(name)
+        doubt = UNFITTED_DOUBT[name] if fit is None else fit.doubt
+        return np.column_stack([target.back(middle + shift) for shift in (0.0, -doubt, doubt)])
+
+
+_SHOWN = ("gpu_util", "mem_util", "iteration_s", "mem_mib")
+
+
+class TrainingSet(msgspec.Struct, frozen=True):
+    """Rows of one target as numbers.
+
+    Parameters
+    ----------
+    where : ndarray of intp, shape (n,)
+        Which observations have it.
+    x : ndarray, shape (n, features)
+    base, y : ndarray, shape (n,)
+        Roofline and truth through the link.
+    families : list of str
+    """
+
+    where: NDArray[np.intp]
+    x: Array
+    base: Array
+    y: Array
+    families: list[str]
+
+
+def training_sets(rows: Sequence[Observation], efficiency: Efficiency) -> dict[str, TrainingSet]:
+    """Numbers of every target that occurs."""
+    works, rates = [row.work for row in rows], [row.rates for row in rows]
+    times = step_times(works, rates, efficiency)
+    x = design(works, rates, times)
+    found = {}
+    for name, target in TARGETS.items():
+        y = truths(target, rows)
+        where = np.flatnonzero(np.isfinite(y))
+        if len(where):
+            base = target.link(target.base(times, works))
+            families = [rows[i].family for i in where]
+            found[name] = TrainingSet(where, x[where], base[where], target.link(y[where]), families)
+    return found
+
+
+def out_of_fold(
+    rows: Sequence[Observation],
+    learners: Sequence[str],
+    *,
+    folds: int = 10,
+    seed: int = 0,
+    prior: Efficiency = DEFAULT,
+) -> dict[str, dict[str, Array]]:
+    """Answers of every candidate for families that neither it nor the factors had seen.
+
+    Returns
+    -------
+    dict
+        Target to candidate to answers on the target's scale, one for each row of its
+        ``TrainingSet`` on all rows.
+    """
+    shapes = training_sets(rows, prior)
+    out = {name: {c: np.full(len(data.y), np.nan) for c in learners} for name, data in shapes.items()}
+    for seen, held in family_folds([row.family for row in rows], folds):
+        # With one family only there is nothing else to learn from: the prior alone is judged.
+        efficiency = calibrate([rows[int(i)] for i in seen], prior)
+        sets = training_sets(rows, efficiency)
+        held_rows = set(held.tolist())
+        for name, data in sets.items():
+            inside = np.array([i not in held_rows for i in data.where], bool)
+            families = [f for f, keep in zip(data.families, inside, strict=True) if keep]
+            for candidate in learners:
+                model = Candidate(candidate, seed=seed)
+                if inside.any():
+                    model.fit(data.x[inside], data.base[inside], data.y[inside], balanced(families))
+                out[name][candidate][~inside] = model.predict(data.x[~inside], data.base[~inside])
+    return out
+
+
+def _choose(name: str, out: Mapping[str, Array], data: TrainingSet, coverage: float) -> TargetFit:
+    target = TARGETS[name]
+    off = {c: target.link(target.back(answers)) - data.y for c, answers in out.items()}
+    # Families alike, and no single one decides: a job that waits for its input is off by a factor
+    # of ten whatever one learns.
+    weight = balanced(data.families)
+    score = {c: float(np.mean(weight * np.minimum(np.abs(errors), 1.0))) for c, errors in off.items()}
+    best = min(score.values())
+    near = [c for c in off if score[c] <= best * (1 + _TIE)]
+    chosen = min(near, key=lambda c: SIMPLICITY[c])
+    return TargetFit(
+        target=name,
+        learner=chosen,
+        errors={c: round(rms(errors), 4) for c, errors in off.items()},
+        doubt=family_quantile(np.abs(off[chosen]), data.families, coverage),
+        rows=len(data.y),
+        families=len(set(data.families)),
+    )
