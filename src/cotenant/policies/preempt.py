@@ -33,8 +33,8 @@ _INF = math.inf
 _LOOK = 16
 """Bays looked at in their order before a job is left waiting: most often the first will do."""
 
-_Candidate = tuple[int, Standing, int, int]
-"""(devices held in all, standing, id, devices held in this bay)."""
+_Candidate = tuple[int, tuple[int, float, int], int, int]
+"""(devices held in all, standing and id, id, devices held in this bay)."""
 
 
 def suspend_price_s(settings: Settings, record: JobRecord) -> float:
@@ -253,7 +253,9 @@ class _Search:
         if picked is None:
             return None
         if self._needs_host:
-            # Who frees enough devices may not free enough of the host: try others, then all.
+            # Who frees enough devices may not free enough of the host: try others, then all as they came.
+            began = list(self.victims.in_bay[bay])
+            candidates.sort(key=lambda c: began.index(c[2]))
             for choice in (picked, *([c] for c in sorted(candidates) if c[3] >= need), candidates):
                 found = self._emptied(bay, gpus, free, choice)
                 if _host_has(self.view, self.record, *found):
@@ -276,17 +278,13 @@ class _Search:
 
     def _candidates(self, bay: int) -> list[_Candidate]:
         """Jobs of a bay whose standing is bad enough, on devices that are not reserved."""
-        standing, limit = self.victims.standing, self.limit
         held, reserved = self.view.ledger.held, self.view.ledger.reserved
         found: list[_Candidate] = []
-        for job_id, count in self.victims.in_bay[bay].items():
-            mine = standing.get(job_id)
-            if mine is None or not mine < limit:
-                continue
-            devices = held[job_id].devices
+        for mine, count in self.victims.below(bay, self.limit):
+            devices = held[mine[2]].devices
             if reserved and not reserved.keys().isdisjoint(devices):
                 continue
-            found.append((len(devices), mine, job_id, count))
+            found.append((len(devices), mine, mine[2], count))
         return found
 
     def _may_stop(self, candidate: _Candidate) -> bool:
@@ -337,11 +335,12 @@ def fewest(candidates: list[_Candidate], need: int) -> list[_Candidate] | None:
     Either the smallest that suffices alone, or the smallest first until enough, less those
     that turn out to be superfluous; ties go to the worse standing. None if all are too few.
 
-    >>> fewest([(8, (0, -5.0), 1, 8), (1, (0, -3.0), 2, 1), (1, (0, -4.0), 3, 1)], 1)
-    [(1, (0, -4.0), 3, 1)]
-    >>> [c[2] for c in fewest([(4, (0, -5.0), 1, 4), (1, (0, -3.0), 2, 1), (1, (0, -4.0), 3, 1)], 2)]
+    >>> one, two, four = (1, (0, -3.0, 2), 2, 1), (1, (0, -4.0, 3), 3, 1), (4, (0, -5.0, 1), 1, 4)
+    >>> fewest([four, one, two], 1)
+    [(1, (0, -4.0, 3), 3, 1)]
+    >>> [c[2] for c in fewest([four, one, two], 2)]
     [3, 2]
-    >>> fewest([(1, (0, -3.0), 2, 1)], 2) is None
+    >>> fewest([one], 2) is None
     True
     """
     if need == 1:

@@ -24,9 +24,12 @@ __all__ = ["FREE", "Order", "Standing", "Victims"]
 Standing = tuple[int, float]
 """(priority, minus badness): smaller is stopped first."""
 
-FREE: Standing = (-(1 << 62), 0.0)
+FREE: tuple[int, float, int] = (-(1 << 62), 0.0, -1)
+"""What a device without a job costs."""
 _Entry = tuple[int, float, int]
 """A standing and a bay; it compares with a standing as if it had no bay."""
+_Held = tuple[int, float, int]
+"""A standing and the job whose it is."""
 _SWEEP = 256
 _INF = math.inf
 _RUNNING, _STOPPING = Status.RUNNING, Status.STOPPING
@@ -43,8 +46,8 @@ class Order:
     ----------
     last : int
         Place, in a bay's sorted row of costs, of what so many devices cost.
-    costs : list of (Standing or None)
-        For each bay; None if so many devices cannot be had.
+    costs : list of ((priority, minus badness, id) or None)
+        For each bay, with the job it is read from; None if so many devices cannot be had.
     entries : list of (entry or None)
         For each bay, its valid entry.
     heap : list of entry
@@ -54,7 +57,7 @@ class Order:
 
     def __init__(self, gpus: int, bays: int) -> None:
         self.last = gpus - 1
-        self.costs: list[Standing | None] = [None] * bays
+        self.costs: list[_Held | None] = [None] * bays
         self.entries: list[_Entry | None] = [None] * bays
         self.heap: list[_Entry] = []
 
@@ -94,7 +97,7 @@ class Victims(Index):
 
     Attributes
     ----------
-    standing : dict of int to Standing
+    standing : dict of int to (priority, minus badness, id)
         Running jobs that may be stopped, apart from whose gain it is; as of the last ``turn``.
     in_bay : list of dict of int to int
         For each bay: running jobs, and how many devices each holds there.
@@ -107,15 +110,15 @@ class Victims(Index):
         self._by_speed = ranking.by_speed
         self._quantum = view.settings.min_quantum_s
         bays = len(view.layout.bay_node)
-        self.standing: dict[int, Standing] = {}
+        self.standing: dict[int, _Held] = {}
         self.in_bay: list[dict[int, int]] = [{} for _ in range(bays)]
-        self._rows: list[list[Standing]] = [[] for _ in range(bays)]
+        self._rows: list[list[_Held]] = [[] for _ in range(bays)]
         self._orders: dict[tuple[int, int], Order] = {}
         self._of_kind: list[list[Order]] = [[] for _ in view.layout.types]
         self._pushes = 0  # since void entries were dropped last
         self._due: dict[int, float] = {}
         self._timers: list[tuple[float, int]] = []
-        self._gained: Standing | None = None
+        self._gained: _Held | None = None
         self._changed: dict[int, JobRecord] = {}
         self._dirty = set(range(bays))
         for record in view.running.values():
@@ -191,7 +194,7 @@ class Victims(Index):
         if self._ledger.leaving and (old := self._ledger.leaving.get(job_id)) is not None:
             self._shift(old, before, after)
 
-    def _shift(self, place: Placement, before: Standing | None, after: Standing | None) -> None:
+    def _shift(self, place: Placement, before: _Held | None, after: _Held | None) -> None:
         """Devices of a place cost something else now."""
         for bay, mask in self._blocks(place.devices) or ():
             self._dirty.add(bay)
@@ -210,7 +213,7 @@ class Victims(Index):
             if after is not None:
                 insort(row, after)
 
-    def _judged(self, record: JobRecord) -> Standing | None:
+    def _judged(self, record: JobRecord) -> _Held | None:
         job_id, place = record.id, record.place
         self._due.pop(job_id, None)
         if record.status != _RUNNING or place is None or not place.devices or not record.job.suspendable:
@@ -225,7 +228,7 @@ class Victims(Index):
         badness, until = self._badness(self._view, record)
         if until < _INF:
             self._set_timer(job_id, until)
-        return record.priority, -badness
+        return record.priority, -badness, job_id
 
     def _of_age(self, record: JobRecord) -> float:
         """The first instant at which the rules let the job be stopped."""
@@ -248,7 +251,7 @@ class Victims(Index):
             update(record)
         changed.clear()
 
-    def turn(self, now: float) -> Standing | None:
+    def turn(self, now: float) -> _Held | None:
         """Bring standings up to the present; the best that was gained since last asked, if any."""
         if self._changed:
             self._settle()
@@ -269,6 +272,20 @@ class Victims(Index):
         while timers and due.get(timers[0][1]) != timers[0][0]:
             heappop(timers)
         return timers[0][0] if timers else math.inf
+
+    def below(self, bay: int, limit: Standing) -> list[tuple[_Held, int]]:
+        """Jobs of a bay whose standing is below a limit, worst first, each with the devices it holds there."""
+        row = self._rows[bay]
+        found: list[tuple[_Held, int]] = []
+        last: _Held | None = None
+        for mine in row:
+            if mine is last:
+                continue
+            if not mine < limit:
+                break
+            last = mine
+            found.append((mine, self.in_bay[bay][mine[2]]))
+        return found
 
     # -- bays ------------------------------------------------------------------------
 
@@ -305,9 +322,11 @@ class Victims(Index):
             for order in of_kind[bay_type[bay]]:
                 last, costs = order.last, order.costs
                 cost, before = row[last] if last < have else None, costs[bay]
-                if cost is before or cost == before:
+                if cost is before:
                     continue
                 costs[bay] = cost
+                if cost and before and cost[1] == before[1] and cost[0] == before[0]:
+                    continue
                 if cost is None:
                     order.entries[bay] = None
                     continue
