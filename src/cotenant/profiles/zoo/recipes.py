@@ -90,7 +90,7 @@ _ROWS: tuple[tuple[str, str, str, str, tuple[int, ...], str, int, str], ...] = (
     ("LM-PTB-small", "PTB", "LM", "lm_ptb_small", (20,), "sgd", 20, ""),
     ("LM-PTB-medium", "PTB", "LM", "lm_ptb_medium", (20,), "sgd", 20, ""),
     ("LM-PTB-large", "PTB", "LM", "lm_ptb_large", (20,), "sgd", 20, ""),
-    ("NMT", "IWSLT15-vi-en", "NMT", "nmt", (32, 64, 128), "sgd", 128, "sentences of 30"),
+    ("NMT", "IWSLT15-vi-en", "NMT", "nmt", (16, 32, 64, 128), "sgd", 128, "sentences of 30"),
     (
         "Transformer",
         "Multi30k",
@@ -152,8 +152,8 @@ _ROWS: tuple[tuple[str, str, str, str, tuple[int, ...], str, int, str], ...] = (
         8,
         "8 s of sound, LSTM layers of 1,024",
     ),
-    ("mobilenet", "", "MobileNetV2", "mobilenet2", (64, 128, 256), "momentum", 64, "V2, images of 224"),
-    ("resnet", "", "ResNet-50", "resnet50", (64, 128, 256), "momentum", 64, "50 layers, images of 224"),
+    ("mobilenet", "", "MobileNetV2", "mobilenet2", (64, 128, 256, 512), "momentum", 64, "V2, images of 224"),
+    ("resnet", "", "ResNet-50", "resnet50", (64, 128, 256, 512), "momentum", 64, "50 layers, images of 224"),
     ("transformer", "", "Transformer", "transformer", (16, 32, 64, 128), "adam", 64, "as on Multi30k"),
     # Not in the tables: for examples and checks.
     ("ResNet-18", "ImageNet", "ResNet-18", "resnet18", (16, 32, 64), "momentum", 64, ""),
