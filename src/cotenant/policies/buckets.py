@@ -16,16 +16,25 @@ SlotKey = tuple[int, tuple[Member, ...], Circle]
 
 
 class Bucket:
-    """Places of one size and slot, in rows by free GiB; ``word`` has a bit for each row."""
+    """Places of one size and slot, in rows by free GiB; ``word`` has a bit for each row.
 
-    __slots__ = ("_at", "bit", "gpus", "number", "rows", "slot", "word")
+    Attributes
+    ----------
+    accepts, judged : int
+    told : bool
+        Notes of who listens for changes: what would join here, what was looked at, whether it
+        has noted already that a place came.
+    """
+
+    __slots__ = ("_at", "accepts", "bit", "gpus", "judged", "number", "rows", "slot", "told", "word")
 
     def __init__(self, number: int, gpus: int, slot: int) -> None:
         self.number = number
         self.gpus = gpus
         self.slot = slot
         self.bit = 1 << slot
-        self.word = 0
+        self.word = self.accepts = self.judged = 0
+        self.told = False
         self.rows: dict[int, int] = {}
         self._at: dict[int, At] = {}
 

@@ -27,7 +27,7 @@ from cotenant.policies.buckets import Bucket
 from cotenant.policies.circles import Circle, circle_of, needed_gib, share_of
 from cotenant.policies.classes import ClassLine, DemandLine, Key, Where
 from cotenant.policies.groups import GroupIndex
-from cotenant.policies.verdicts import Verdicts
+from cotenant.policies.verdicts import Bounds, Verdicts
 
 __all__ = ["Candidates"]
 
@@ -38,13 +38,14 @@ _FREE, _NEW, _BESIDE, _PLACE = range(4)
 class Candidates(Index):
     """Waiting jobs by demand and class, and what changed for them."""
 
-    def __init__(self, view: View, min_speed: float, min_gain: float, guest_s: float) -> None:
+    def __init__(self, view: View, bounds: Bounds) -> None:
         self._view, self._ledger, self._capacity = view, view.ledger, view.layout.device_memory
-        self._guest_s = guest_s
+        self._guest_s = bounds.guest_s
         self._groups = view.index(GroupIndex)
         self._groups.changed = self._place_changed
-        self.forecast_version = view.forecast.version
-        self._verdicts = Verdicts(view, min_speed, min_gain)
+        self._forecast = view.forecast
+        self._version = self._forecast.version
+        self._verdicts = Verdicts(view, bounds.min_speed, bounds.min_gain)
         self.heap: list[tuple[Key, int, int]] = []
         self._fill()
 
@@ -64,15 +65,19 @@ class Candidates(Index):
         # Cold classes by size: as bits, and in the order of their heads.
         self._cold = self._groups.wanted = {}
         self._coldest: dict[int, list[tuple[Key, int]]] = {}
-        self._told: set[int] = set()
-        # For each bucket: classes that have judged it, and those that accept it, as bits; for each
-        # amount of memory the classes that need no more.
-        self._judged: dict[int, int] = {}
-        self._accepts: dict[int, int] = {}
+        # On each bucket is noted which classes have judged it and which accept it, as bits.
+        for bucket in self._groups.buckets:
+            bucket.accepts = bucket.judged = 0
+            bucket.told = False
+        # For each amount of memory the classes that need no more, as bits.
         self._fitting: dict[int, int] = {}
         self.heap.clear()
         for record in self._view.queue:
             self.enqueued(record)
+
+    def stale(self) -> bool:
+        """Whether the forecast has changed since everything was judged."""
+        return self._forecast.version != self._version
 
     # -- what is waiting ---------------------------------------------------------------
 
@@ -217,26 +222,24 @@ class Candidates(Index):
             self._offer_class(found)
 
     def _place_changed(self, bucket: Bucket) -> None:
-        if bucket.number not in self._told:
+        if not bucket.told:
             taker = self._taker(bucket)
             if taker is not None:
-                self._told.add(bucket.number)
+                bucket.told = True
                 heapq.heappush(self.heap, (taker.key, _PLACE, bucket.number))
 
     def _takers(self, bucket: Bucket) -> int:
         """Cold classes that accept a bucket's slot, as bits."""
-        number, cold = bucket.number, self._cold.get(bucket.gpus, 0)
-        unjudged = cold & ~self._judged.get(number, 0)
+        cold = self._cold.get(bucket.gpus, 0)
+        unjudged = cold & ~bucket.judged
         if unjudged:
-            accepts, rest = self._accepts.get(number, 0), unjudged
-            while rest:
-                bit = rest & -rest
-                rest ^= bit
+            bucket.judged |= unjudged
+            while unjudged:
+                bit = unjudged & -unjudged
+                unjudged ^= bit
                 if self._suits(self._classes[bit.bit_length() - 1], bucket.bit):
-                    accepts |= bit
-            self._accepts[number] = accepts
-            self._judged[number] = self._judged.get(number, 0) | unjudged
-        return cold & self._accepts.get(number, 0)
+                    bucket.accepts |= bit
+        return cold & bucket.accepts
 
     def _taker(self, bucket: Bucket) -> JobRecord | None:
         """The oldest head of a cold class that a bucket's places would take."""
@@ -276,9 +279,10 @@ class Candidates(Index):
             elif kind == _BESIDE:
                 first, leader = None, self._classes[number].head
             else:
-                first, leader = None, self._taker(self._groups.buckets[number])
+                bucket = self._groups.buckets[number]
+                first, leader = None, self._taker(bucket)
                 if leader is None:
-                    self._told.discard(number)
+                    bucket.told = False
                 elif leader.key != key:
                     heapq.heapreplace(heap, (leader.key, kind, number))
                     continue
@@ -303,8 +307,9 @@ class Candidates(Index):
                 self._chill(found)
         elif kind == _PLACE:
             # Ceilings or host memory keep the oldest taker out: the others are tried one by one.
-            self._told.discard(number)
-            bits = self._takers(self._groups.buckets[number])
+            bucket = self._groups.buckets[number]
+            bucket.told = False
+            bits = self._takers(bucket)
             while bits:
                 bit = bits & -bits
                 bits ^= bit

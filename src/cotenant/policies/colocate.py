@@ -14,6 +14,7 @@ from cotenant.model.view import View
 from cotenant.policies.candidates import Candidates
 from cotenant.policies.circles import circle_of, share_of
 from cotenant.policies.overdue import soonest_anywhere, soonest_block
+from cotenant.policies.verdicts import Bounds
 
 __all__ = ["Colocate"]
 
@@ -58,14 +59,15 @@ class Colocate(Params):
         self.min_gain = min_gain
         self.guest_s = guest_s
         self.patience_s = patience_s
+        self._bounds = Bounds(min_speed, min_gain, guest_s)
 
     def decide(self, view: View) -> Plan:
         """Start the oldest waiting job that fits somewhere."""
-        index = view.index(Candidates, self.min_speed, self.min_gain, self.guest_s)
-        if index.forecast_version != view.forecast.version:
+        index = view.index(Candidates, self._bounds)
+        if index.stale():
             # Verdicts are out of date: everything is a candidate again.
             view.drop_indexes()
-            index = view.index(Candidates, self.min_speed, self.min_gain, self.guest_s)
+            index = view.index(Candidates, self._bounds)
         wake = None
         if self.patience_s and len(view.queue):
             plan, wake = self._overdue(view)

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from cotenant.model.view import View
 from cotenant.policies.buckets import SlotKey
 
-__all__ = ["LEVELS", "Rank", "Taste", "Verdicts"]
+__all__ = ["LEVELS", "Bounds", "Rank", "Taste", "Verdicts"]
 
 LEVELS = 64
 """Gains are sorted into this many levels, so that a search can skip to the best one occupied:
@@ -20,6 +20,15 @@ Rank = tuple[float, SlotKey]
 def _level(gain: float) -> int:
     """0 for the best gains, LEVELS - 1 for those near nothing or below."""
     return LEVELS - 1 - min(LEVELS - 1, max(0, int(gain * LEVELS)))
+
+
+class Bounds:
+    """What is asked of a set; see ``policies.colocate``. Two are the same only if they are one object."""
+
+    __slots__ = ("guest_s", "min_gain", "min_speed")
+
+    def __init__(self, min_speed: float, min_gain: float, guest_s: float) -> None:
+        self.min_speed, self.min_gain, self.guest_s = min_speed, min_gain, guest_s
 
 
 class Taste:
