@@ -63,7 +63,7 @@ class Order:
 
     def sweep(self) -> None:
         """Drop void entries."""
-        self.heap = [e for e in self.entries if e is not None]
+        self.heap[:] = [e for e in self.entries if e is not None]
         heapq.heapify(self.heap)
 
     def best(self) -> _Entry | None:
@@ -87,6 +87,10 @@ class Order:
         for entry in found:
             heappush(heap, entry)
         return found
+
+
+_Parts = tuple[int, list[_Held | None], list[_Entry | None], list[_Entry]]
+"""What an order is made of, looked up once: ``refresh`` is the hottest place of a preemptive policy."""
 
 
 class Victims(Index):
@@ -114,7 +118,7 @@ class Victims(Index):
         self.in_bay: list[dict[int, int]] = [{} for _ in range(bays)]
         self._rows: list[list[_Held]] = [[] for _ in range(bays)]
         self._orders: dict[tuple[int, int], Order] = {}
-        self._of_kind: list[list[Order]] = [[] for _ in view.layout.types]
+        self._of_kind: list[list[_Parts]] = [[] for _ in view.layout.types]
         self._pushes = 0  # since void entries were dropped last
         self._due: dict[int, float] = {}
         self._timers: list[tuple[float, int]] = []
@@ -300,7 +304,7 @@ class Victims(Index):
         order = self._orders.get((kind, gpus))
         if order is None:
             order = self._orders[kind, gpus] = Order(gpus, len(self._rows))
-            self._of_kind[kind].append(order)
+            self._of_kind[kind].append((order.last, order.costs, order.entries, order.heap))
             self._dirty.update(self._layout.type_bays[kind])
         if self._dirty:
             self.refresh()
@@ -319,8 +323,7 @@ class Victims(Index):
             elif free:
                 row = [FREE] * free + row
             have = len(row)
-            for order in of_kind[bay_type[bay]]:
-                last, costs = order.last, order.costs
+            for last, costs, entries, heap in of_kind[bay_type[bay]]:
                 cost, before = row[last] if last < have else None, costs[bay]
                 if cost is before:
                     continue
@@ -328,14 +331,14 @@ class Victims(Index):
                 if cost and before and cost[1] == before[1] and cost[0] == before[0]:
                     continue
                 if cost is None:
-                    order.entries[bay] = None
+                    entries[bay] = None
                     continue
-                entry = order.entries[bay] = (cost[0], cost[1], bay)
-                heappush(order.heap, entry)
+                entry = entries[bay] = (cost[0], cost[1], bay)
+                heappush(heap, entry)
                 pushes += 1
         self._dirty.clear()
         self._pushes += pushes
-        if self._pushes > 2 * len(rows) + _SWEEP:
+        if self._pushes > (2 * len(rows) + _SWEEP) * len(self._orders):
             self._pushes = 0
             for order in self._orders.values():
                 order.sweep()
