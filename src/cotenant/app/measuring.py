@@ -134,6 +134,9 @@ def measure(
     budget: Annotated[str, typer.Option("--budget", help="Time for everything; as in the file.")] = "",
     seed: Annotated[int | None, typer.Option("--seed", help="Seed; as in the file.")] = None,
     mps: Annotated[bool, typer.Option("--mps", help="NVIDIA: through MPS, which must be running.")] = False,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Then fit, and show predictions of pairs that the fit had not seen.")
+    ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what would be measured.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: Json = False,
@@ -157,10 +160,13 @@ def measure(
     command = ["cotenant", *sys.argv[1:]]
     campaign = Campaign(file, target, output, command=command, tell=None if quiet else _Teller())
     outcome = campaign.run()
-    _show_outcome(outcome, output, as_json)
+    if not (fit and as_json and not outcome.interrupted):
+        _show_outcome(outcome, output, as_json)
     if outcome.interrupted:
         note(f"interrupted; the same command goes on in {output}")
         raise typer.Exit(130)
+    if fit:
+        _fit(outcome, output, file.settings.seed, as_json)
 
 
 def _show_plan(file: MeasureFile, as_json: bool) -> None:
@@ -234,3 +240,38 @@ def _show_outcome(outcome: Outcome, output: Path, as_json: bool) -> None:
         f"{outcome.repeats} measurements in {outcome.used_s:.0f} s; {'interrupted' if outcome.interrupted else done}"
     )
     say(f"tables in {output}")
+
+
+def _fit(outcome: Outcome, output: Path, seed: int, as_json: bool) -> None:
+    """Write the fitted predictor, and show what fits without a pair say of it."""
+    from cotenant.app.unseen import median_error, predict_unseen
+    from cotenant.predictors.interference.modelfile import save_predictor
+    from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
+    from cotenant.profiles.measure.tables import PAIRS, SOLOS
+
+    tables = outcome.tables
+    found = predict_unseen(tables.co_runs, tables.solo_runs, seed=seed)
+    predictor = AdaptiveInterferencePredictor().fit(tables.co_runs, tables.solo_runs)
+    save_predictor(predictor, output / "fit.json", files=[output / PAIRS, output / SOLOS])
+    pairs = [one for one in found if one.jobs == 2]
+    larger = [one for one in found if one.jobs > 2]
+    inside = sum(one.low <= one.measured <= one.high for one in pairs)
+    errors = {"pairs": median_error(pairs), "larger": median_error(larger)}
+    if as_json:
+        import msgspec
+
+        body: dict[str, Any] = {"complete": outcome.complete, "used_s": outcome.used_s, "folder": str(output)}
+        body |= {"sets": [msgspec.to_builtins(one) for one in tables.estimates.values()]}
+        print_json(body | {"unseen": [msgspec.to_builtins(one) for one in found], "median_error": errors})
+        return
+    beside = {run.row_id: [side.job.label for side in run.sides] for run in tables.co_runs}
+    rows = [
+        (" + ".join(beside[u.row_id]), u.job, f"{u.measured:.3f}", f"{u.predicted:.3f}", f"{u.error:.1%}")
+        for u in found
+    ]
+    numbers = ("measured", "predicted", "error")
+    print_table(("set, unseen by the fit", "job", *numbers), rows, right=numbers)
+    say(f"median error on unseen pairs: {errors['pairs']:.1%}; {inside} of {len(pairs)} in the 90% interval")
+    if errors["larger"] is not None:
+        say(f"median error on sets of three, predicted from pairs: {errors['larger']:.1%}")
+    say(f"fitted predictor: {output / 'fit.json'}")

@@ -12,15 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cotenant.errors import ConfigError
 from cotenant.profiles.measure.campaign import Campaign, Outcome
 from cotenant.profiles.measure.jobsfile import read_jobs
 from cotenant.profiles.measure.target import parse_target
+from cotenant.profiles.measure.worker import JobFailedError, Worker
 from cotenant.profiles.runsfile import read_co_runs, read_solo_runs
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="core sets are measured on Linux")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="core sets are measured on Linux"),
+]
 JobsFile = Callable[..., Path]
 
 
@@ -242,3 +247,62 @@ def test_the_budget_ends_it_and_more_budget_goes_on(jobs_file: JobsFile, kit: An
     assert second.complete
     assert second.repeats > first.repeats
     assert second.used_s > first.used_s
+
+
+def test_a_leash_that_is_killed_takes_its_job_along(kit: Any, tmp_path: Path) -> None:
+    worker = Worker(
+        "w",
+        [sys.executable, "-c", kit.WORK],
+        {**os.environ, "MEASURE_TEST_MARK": str(tmp_path)},
+        steps=tmp_path / "steps",
+        log=tmp_path / "log",
+    )
+    worker.wait_warm(2, 0.0, 30.0)
+    os.kill(psutil.Process(worker.pid).ppid(), signal.SIGKILL)
+    with pytest.raises(JobFailedError) as caught:
+        worker.check()
+    assert caught.value.failure.what == "crashed"
+    worker.close()
+    _wait_until_gone(kit, str(tmp_path))
+
+
+def test_what_a_job_started_ends_with_it(kit: Any, tmp_path: Path) -> None:
+    # The child has a session of its own and outlives its parent.
+    child = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {kit.SLEEP!r}], start_new_session=True)"
+    worker = Worker(
+        "p",
+        [sys.executable, "-c", child + "\nimport time\ntime.sleep(0.5)"],
+        {**os.environ, "MEASURE_TEST_MARK": str(tmp_path)},
+        steps=tmp_path / "steps",
+        log=tmp_path / "log",
+    )
+    until = time.monotonic() + 30
+    with pytest.raises(JobFailedError) as caught:
+        while time.monotonic() < until:
+            worker.check()
+            time.sleep(0.05)
+    assert caught.value.failure.what == "ended"
+    assert kit.living(str(tmp_path))
+    worker.close()
+    _wait_until_gone(kit, str(tmp_path))
+
+
+def test_a_suspended_job_does_no_step(kit: Any, tmp_path: Path) -> None:
+    steps = tmp_path / "steps"
+    command = [sys.executable, "-c", kit.SLEEP]
+    worker = Worker("z", command, dict(os.environ), steps=steps, log=tmp_path / "log")
+    try:
+        worker.wait_warm(2, 0.0, 30.0)
+        worker.stop()
+        until = time.monotonic() + 10
+        while psutil.Process(worker.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < until:
+            time.sleep(0.01)
+        before = len(worker.read_steps())
+        time.sleep(0.2)
+        assert len(worker.read_steps()) == before
+        worker.go()
+        while len(worker.read_steps()) == before and time.monotonic() < until + 10:
+            time.sleep(0.01)
+        assert len(worker.read_steps()) > before
+    finally:
+        worker.close()

@@ -15,6 +15,8 @@ from cotenant.errors import ConfigError
 from cotenant.profiles.measure.target import Target, parse_target
 from cotenant.profiles.runsfile import read_co_runs, read_solo_runs
 
+pytestmark = pytest.mark.slow
+
 SEES = """
 import os, time
 log = open(os.environ["COTENANT_STEPS"], "a", buffering=1)

@@ -80,3 +80,12 @@ def test_the_hook_and_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_without_a_listener_the_hook_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COTENANT_STEPS", raising=False)
     assert step_hook()() is None
+
+
+def test_of_several_processes_of_a_run_the_first_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in ("1", "0"):
+        monkeypatch.setenv("RANK", rank)
+        step_hook(str(tmp_path / rank))()
+    assert [p.name for p in tmp_path.iterdir()] == ["0"]

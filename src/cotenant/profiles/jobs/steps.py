@@ -60,10 +60,11 @@ def step_hook(path: str | None = None) -> Callable[[], None]:
     ----------
     path : str, optional
         File or pipe; by default that of ``COTENANT_STEPS``. With neither, the function
-        returned does nothing, so that a script runs the same unobserved.
+        returned does nothing, so that a script runs the same unobserved. Of several processes
+        of one training run (``RANK``, as torchrun sets it) the first alone reports.
     """
     where = path if path is not None else os.environ.get(STEPS_VARIABLE, "")
-    if not where:
+    if not where or os.environ.get("RANK", "0") != "0":
         return _nothing
     descriptor = os.open(where, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 

@@ -133,7 +133,7 @@ class _Maker:
             row_id=row_id,
             source=self._file.settings.source,
             device_type=self._target.device_type,
-            device_mem_mib=None if mem_mib is None else round(mem_mib),
+            device_mem_mib=None if mem_mib is None else float(round(mem_mib)),
             framework=self._framework(jobs),
             sides=sides,
             status=_status(tried, bool(estimates)),

@@ -152,7 +152,10 @@ class Worker:
         if answer.startswith("ended "):
             self._code = int(answer.split()[1])
         elif not answer:
-            self._code = -9  # the leash is gone, and the job with it
+            # Nothing is known of the job then, least of all that memory ran out.
+            raise JobFailedError(
+                JobFailure(job=self.name, what="crashed", detail="its leash does not answer")
+            )
         if self._code is not None:
             raise JobFailedError(self._failure())
 
