@@ -1,0 +1,137 @@
+"""The adaptive predictor as the forecast behind policies, and its commands."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cotenant.app.main import app
+from cotenant.errors import ConfigError
+from cotenant.model.ports import Forecast
+from cotenant.predictors.adaptive import AdaptiveForecast
+from cotenant.predictors.forecast import build_speeds
+from cotenant.predictors.interference.modelfile import save_predictor
+from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
+from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun
+from cotenant.profiles.runsfile import write_co_runs, write_solo_runs
+
+LOADS = {"ResNet-50": 0.9, "LM": 0.6, "CycleGAN": 1.0, "Transformer": 0.7, "ResNet-18": 0.5}
+JOBS = [JobConfig(model=m, family=m, batch=b) for m in LOADS for b in (16, 32)]
+
+
+def _runs() -> list[CoRun]:
+    found = []
+    for i, one in enumerate(JOBS):
+        for two in JOBS[i:]:
+            a, b = LOADS[one.model] * one.batch / 32, LOADS[two.model] * two.batch / 32
+            sides = (CoSide(job=one, speed=1 / (1 + a * b)), CoSide(job=two, speed=1 / (1 + a * b)))
+            found.append(CoRun(row_id=f"r{len(found)}", source="made", device_type="V100", sides=sides))
+    return found
+
+
+def _solos() -> list[SoloRun]:
+    return [
+        SoloRun(
+            source="made",
+            device_type="V100",
+            job=j,
+            throughput=5.0,
+            unit="steps/s",
+            gpu_util=90 * LOADS[j.model],
+        )
+        for j in JOBS
+    ]
+
+
+@pytest.fixture(scope="module")
+def forecast() -> AdaptiveForecast:
+    return AdaptiveForecast(AdaptiveInterferencePredictor(zoo="small").fit(_runs(), _solos()))
+
+
+def test_it_is_a_forecast_and_answers_alike_one_by_one_and_in_batches(forecast: AdaptiveForecast) -> None:
+    assert isinstance(forecast, Forecast)
+    queries = [
+        ("ResNet-50/b32", ("LM/b16",), "V100"),
+        ("ResNet-50 (batch size 32)", ("LM-LSTM/b16",), "V100-32GB"),
+        ("LM/b16", ("CycleGAN/b32", "ResNet-50/b32"), "V100"),
+        ("LM/b16", (), "V100"),
+    ]
+    found = forecast.co_speeds(queries)
+    assert found == [forecast.co_speed(*query) for query in queries]
+    # ResNet-50 at full load beside LM at half of 0.6: 1 / (1 + 0.9 * 0.3) = 0.787.
+    assert found[0].mean == pytest.approx(0.787, abs=0.04) and found[0].mean == found[1].mean
+    assert found[3].mean == 1.0
+    assert all(0 < one.low <= one.mean <= one.high <= 1 for one in found)
+
+
+def test_what_nobody_knows_is_not_worth_packing_unless_asked_for(forecast: AdaptiveForecast) -> None:
+    careful = forecast.co_speed("never-heard-of", ("LM/b16",), "V100")
+    assert careful.mean <= 0.5 and careful.low < 0.05 and careful.high == 1.0
+    bold = AdaptiveForecast(forecast.predictor, pack_unknown=True).co_speed(
+        "never-heard-of", ("LM/b16",), "V100"
+    )
+    assert bold.mean > 0.5
+
+
+def test_it_learns_while_it_runs(forecast: AdaptiveForecast) -> None:
+    fresh = AdaptiveForecast(AdaptiveInterferencePredictor(zoo="small").fit(_runs(), _solos()))
+    strange = JobConfig(model="strange", family="strange", batch=8)
+    before, version = fresh.co_speed("strange/b8", ("LM/b16",), "V100"), fresh.version
+    sides = (CoSide(job=strange, speed=0.9), CoSide(job=JOBS[0], speed=0.95))
+    fresh.observe([CoRun(row_id="n", source="made", device_type="V100", sides=sides)])
+    after = fresh.co_speed("strange/b8", ("LM/b16",), "V100")
+    assert fresh.version > version and before.mean <= 0.5 < 0.7 < after.mean
+
+
+def test_the_name_takes_a_file_or_the_table_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "fit.json"
+    save_predictor(AdaptiveInterferencePredictor(zoo="small").fit(_runs(), _solos()), path)
+    _, found = build_speeds(0, None, f"adaptive:{path}")
+    assert found.describe()["source"] == "fit.json" and found.describe()["co_runs"] == {"made|V100": 55}
+    with pytest.raises(ConfigError, match=r"adaptive:fit\.json"):
+        build_speeds(0, None, "adaptive")
+    with pytest.raises(ConfigError, match="no such file"):
+        build_speeds(0, None, "adaptive:nowhere.json")
+    table = tmp_path / "table.csv"
+    lines = [
+        f"V100,{r.sides[0].job.label},{r.sides[1].job.label},{r.sides[0].speed},{r.sides[1].speed}"
+        for r in _runs()
+    ]
+    table.write_text("\n".join(["device_type,a,b,a_speed,b_speed", *lines]) + "\n")
+    _, fitted = build_speeds(1, table, "adaptive")
+    assert 0 < fitted.co_speed("ResNet-50/b32", ("LM/b16",), "V100").mean < 1
+
+
+def test_the_commands_fit_predict_and_evaluate(tmp_path: Path) -> None:
+    runs = _runs()
+    write_co_runs(tmp_path / "pairs.csv", [r for i, r in enumerate(runs) if i % 5])
+    write_co_runs(tmp_path / "on.csv", runs[::5])
+    write_solo_runs(tmp_path / "solo_profiles.csv", _solos())
+    run = CliRunner().invoke
+    done = run(app, ["fit", str(tmp_path), "-o", str(tmp_path / "fit.json"), "--zoo", "small"])
+    assert done.exit_code == 0, done.output
+    assert "made|V100" in done.output
+    told = run(app, ["predict", "interference", "LM/b16", "CycleGAN/b32", "--device", "V100", "--fit", str(tmp_path / "fit.json")])  # fmt: skip
+    assert told.exit_code == 0 and "LM/b16" in told.output and "fits" in told.output
+    out = tmp_path / "predictions.csv"
+    judged = run(app, ["predict", "evaluate", "--fit", str(tmp_path / "pairs.csv"), "--on", str(tmp_path / "on.csv"), "--zoo", "small", "-o", str(out)])  # fmt: skip
+    assert judged.exit_code == 0 and "made V100" in judged.output
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["row_id"], r["side"]) for r in rows[:2]] == [("r0", "a"), ("r0", "b")]
+    assert len(rows) == 2 * len(runs[::5])
+    truth = {r.row_id: r.sides[0].speed for r in runs}
+    errors = [abs(float(r["mean"]) - float(truth[r["row_id"]] or 0)) for r in rows]
+    assert sum(errors) / len(errors) < 0.03
+
+
+def test_commands_refuse_in_words(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    write_co_runs(tmp_path / "pairs.csv", _runs()[:3])
+    table = str(tmp_path / "pairs.csv")
+    assert run(app, ["predict", "evaluate", "--fit", "none.csv", "--on", "none.csv"]).exit_code == 1
+    assert run(app, ["predict", "evaluate", "--fit", table, "--on", table, "--by", "colour"]).exit_code != 0
+    assert run(app, ["predict", "interference", "LM/b16", "--device", "V100", "--fit", table]).exit_code == 1
