@@ -5,7 +5,6 @@ This module imports torch; import it only where torch is needed.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 __all__ = ["EfficientNetB0", "MobileNetV2", "MobileNetV3Small", "ResNet"]
@@ -258,8 +257,3 @@ class EfficientNetB0(_Mobile):
                 inside = out
         parts += _conv(320, 1280, act=nn.SiLU)
         super().__init__(parts, [nn.Dropout(0.2), nn.Linear(1280, classes)])
-
-
-def images(batch: int, side: int, channels: int = 3) -> Tensor:
-    """A batch of square images."""
-    return torch.randn(batch, channels, side, side)
