@@ -116,10 +116,9 @@ class _Look(Index):
     def take_news(self) -> None:
         """Look at the lines that somebody joined."""
         news = self.lines.news
-        if news:
-            for line in news:
-                self.late.pop(line, None)
-            news.clear()
+        for line in news:
+            self.late.pop(line, None)
+        news.clear()
 
     def settle(self) -> None:
         """The search is over, and rests on the present."""
@@ -190,7 +189,8 @@ class Backfill(Params):
             look.check_kept()
         elif not look.lines.news or (head.hold is not None and look.newcomers_wait(view.now)):
             return EMPTY
-        look.take_news()
+        if look.lines.news:
+            look.take_news()
         start = _search(view, look, head)
         kept = look.reserve(view, head) if start is None and head.hold is None else None
         look.settle()

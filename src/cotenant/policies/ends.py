@@ -118,7 +118,7 @@ class Ends(Index):
         node_of, devices, log = self._node_of, place.devices, self._log
         if not devices:
             log.append(place.node)
-        elif len(devices) == 1 or node_of[devices[0]] == node_of[devices[-1]]:
+        elif node_of[devices[0]] == node_of[devices[-1]]:
             # Devices ascend, and so do their nodes.
             log.append(node_of[devices[0]])
         else:

@@ -86,28 +86,33 @@ class PlaceEnds:
             self.found = None
             return
         where, tree, values, hidden = self._where, self.tree, self._values, self._hidden
-        spans, last, device_s, found = self._spans, self._shape.gpus - 1, self._ends.device_s, self.found
+        spans, gpus, device_s, host = self._spans, self._shape.gpus, self._ends.device_s, self._host
+        found = self.found
+        best, best_s = (found.place, found.start_s) if found is not None else (-1, -_INF)
         for node in set(nodes) if len(nodes) > 1 else nodes:
             place = where.get(node, -1)
             if place < 0:
                 continue
-            if self._host:
+            if host:
                 value = self._with_host(place)
             else:
                 # ``_devices_only``, without the call.
                 first, end = spans[place]
-                value = sorted(device_s[first:end])[last] if last < end - first else _INF
-            if place in hidden:
+                if end - first == gpus:
+                    value = max(device_s[first:end])
+                else:
+                    value = sorted(device_s[first:end])[gpus - 1] if gpus < end - first else _INF
+            if hidden and place in hidden:
                 hidden[place] = value
                 continue
+            # What was found stays unless it changed itself or a better one appeared.
+            if place == best:
+                found = None
             if value != values[place]:
                 values[place] = value
                 tree.set(place, value)
-            if found is None:
-                continue
-            # What was found stays unless it changed itself or a better one appeared.
-            if place == found.place or (value, place) < (found.start_s, found.place):
-                found = None
+                if value <= best_s and (value < best_s or place < best):
+                    found = None
         self.found = found
 
     def find(self, now: float) -> Found:
