@@ -95,3 +95,24 @@ def test_as_a_program_it_reports_every_step(tmp_path: Path) -> None:
     wrong = subprocess.run([*words, "inputs"], capture_output=True, text=True, timeout=120, check=False)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith('error: no included job "inputs"; did you mean "input"?')
+
+
+@pytest.mark.parametrize(
+    "network", ["ResNet-18@CIFAR-10", "LM-PTB-small@PTB", "NeuMF@MovieLens", "VAE@MNIST"]
+)
+def test_a_network_of_the_zoo_trains_under_its_name_in_the_tables(network: str) -> None:
+    job = find_included(f"zoo:{network}")
+    assert f"{job.name}@{job.dataset}" == network
+    step = build_step(f"zoo:{network}", JobOptions(batch=2, seed=1))
+    losses = [step() for _ in range(3)]
+    assert all(math.isfinite(loss) for loss in losses)
+    assert losses[0] != losses[1]
+
+
+def test_a_network_that_the_zoo_has_not() -> None:
+    with pytest.raises(
+        UnknownNameError, match='no network "ResNet-51@ImageNet"; did you mean "ResNet-50@ImageNet"'
+    ):
+        find_included("zoo:ResNet-51@ImageNet")
+    with pytest.raises(ConfigError, match="have one size"):
+        build_step("zoo:VAE@MNIST", JobOptions(batch=2, scale=2))

@@ -1,4 +1,8 @@
-"""The included jobs: what they are, and how to find one by name. Needs no torch to import."""
+"""The included jobs: what they are, and how to find one by name. Needs no torch to import.
+
+Beside the small ones listed here, ``zoo:ResNet-50@ImageNet`` trains any network of ``profiles.zoo``:
+those of the published tables, under the names that they have there.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import msgspec
 
 from cotenant.errors import ConfigError, MissingExtraError, UnknownNameError
 
-__all__ = ["INCLUDED", "IncludedJob", "JobOptions", "build_step", "find_included", "need_torch"]
+__all__ = ["INCLUDED", "ZOO", "IncludedJob", "JobOptions", "build_step", "find_included", "need_torch"]
 
 
 class IncludedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +57,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed : int
     wait_ms : float
         Input-bound job only: how long its store takes to answer, on top of reading and decoding.
+    network : str
+        Of a job of the zoo: which.
     """
 
     batch: int
@@ -61,8 +67,10 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     amp: bool = False
     seed: int = 0
     wait_ms: float = 0.0
+    network: str = ""
 
 
+ZOO = "zoo:"
 _NETWORKS = "cotenant.profiles.jobs.networks"
 _INPUT = "cotenant.profiles.jobs.inputbound"
 
@@ -136,8 +144,21 @@ def find_included(name: str) -> IncludedJob:
     ------
     UnknownNameError
     """
+    if name.startswith(ZOO):
+        from cotenant.profiles.zoo.recipes import find_recipe
+
+        recipe = find_recipe(name.removeprefix(ZOO))
+        return IncludedJob(
+            name=recipe.model,
+            family=recipe.family,
+            dataset=recipe.dataset,
+            summary=f"network of the zoo, optimiser {recipe.optimiser}",
+            batch=recipe.usual_batch,
+            home="cotenant.profiles.jobs.zoojob:zoo_step",
+        )
     if name not in INCLUDED:
-        raise UnknownNameError("included job", name, INCLUDED)
+        advice = f"or {ZOO}MODEL@DATASET for a network of the zoo"
+        raise UnknownNameError("included job", name, INCLUDED, advice=advice)
     return INCLUDED[name]
 
 
@@ -162,6 +183,10 @@ def build_step(name: str, options: JobOptions) -> Callable[[], float]:
             raise ConfigError(f"{word} {value}: it must be at least 1")
     need_torch(options.device)
     module, _, function = job.home.partition(":")
+    if name.startswith(ZOO):
+        if options.scale != 1:
+            raise ConfigError(f"{name}: networks of the zoo have one size; leave scale out")
+        options = msgspec.structs.replace(options, network=name.removeprefix(ZOO))
     step: Callable[[], float] = getattr(import_module(module), function)(options)
     return step
 
