@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.predictors.resources.work import StepWork, zoo_works
 from cotenant.profiles.runs import JobConfig, SoloRun
+from cotenant.profiles.zoo.recipes import RECIPES
 
 __all__ = ["FEATURES", "Node", "NodeTable", "SoloIndex", "World"]
 
@@ -42,6 +45,10 @@ FEATURES = (
     "baseline",
     "log2_dram",
     "sm_efficiency",
+    "log2_flops",
+    "log2_kernels",
+    "log2_kernel_flops",
+    "log2_intensity",
 )
 """Columns, in order.
 
@@ -50,8 +57,13 @@ type of its campaign over that on the slowest and on the median one: a job that 
 not bound by the device. ``saturation`` is the exponent with which iteration time grows with the
 batch: near 1 for a busy device, near 0 for an idle one. ``baseline`` compares the solo run with
 those of other campaigns on the same device type: a baseline that is too slow raises every speed
-beside others. Stages are layers per device over an even split, for models cut into pipelines.
+beside others. Stages are layers per device over an even split, for models cut into pipelines. Arithmetic
+of one step, its kernels, arithmetic per kernel and per byte come from the model's graph, where
+that is known, and count only where no iteration time was measured.
 """
+
+
+_FROM_GRAPHS = ("log2_flops", "log2_kernels", "log2_kernel_flops", "log2_intensity")
 
 
 class SoloIndex:
@@ -89,6 +101,7 @@ class SoloIndex:
         if job.amp >= 0:
             found["amp"] = float(job.amp)
         found.update(_stages(job))
+        found.update(_graph_features(job))
         if run is None:
             return list(found.values())
         if run.mem_mib:
@@ -172,6 +185,34 @@ def _stages(job: JobConfig) -> dict[str, float]:
     return {**whole, "tensor_parallel": tensor, "data_parallel": 1.0 - tensor}
 
 
+@lru_cache(maxsize=1)
+def _works() -> dict[str, tuple[StepWork, ...]]:
+    found: dict[str, list[StepWork]] = defaultdict(list)
+    for work in zoo_works():
+        if work.precision == "fp32":
+            found[work.name].append(work)
+    return {name: tuple(works) for name, works in found.items()}
+
+
+@lru_cache(maxsize=4096)
+def _graph_features(job: JobConfig) -> Mapping[str, float]:
+    """Of the network's graph at the nearest batch size that is known."""
+    works = _works().get(f"{job.model}@{job.dataset}") or _works().get(job.model)
+    if not works:
+        return {}
+    recipe = RECIPES.get(works[0].name)
+    batch = job.batch or (recipe.usual_batch if recipe else works[0].batch)
+    near = min(works, key=lambda work: (abs(math.log2(work.batch / batch)), work.batch))
+    flops = max(near.flops, 1.0) * batch / near.batch
+    moved = max(near.moved_bytes, 1.0) * batch / near.batch
+    return {
+        "log2_flops": math.log2(flops),
+        "log2_kernels": math.log2(max(near.kernels, 1)),
+        "log2_kernel_flops": math.log2(flops / max(near.kernels, 1)),
+        "log2_intensity": math.log2(flops / moved),
+    }
+
+
 def _counters(counters: Mapping[str, float]) -> dict[str, float]:
     found: dict[str, float] = {}
     moved = [
@@ -217,7 +258,11 @@ class NodeTable:
         filled = np.where(known, self.raw, 0.0)
         self._mean = filled.sum(axis=0) / count
         spread = np.sqrt((np.where(known, self.raw - self._mean, 0.0) ** 2).sum(axis=0) / count)
-        self.columns = np.flatnonzero((known.mean(axis=0) > 0.2) & (spread > 1e-6))
+        telling = (known.mean(axis=0) > 0.2) & (spread > 1e-6)
+        if telling[FEATURES.index("log2_iteration_s")]:
+            # What was measured says more than what a graph lets one guess, and columns dilute.
+            telling[[FEATURES.index(name) for name in _FROM_GRAPHS]] = False
+        self.columns = np.flatnonzero(telling)
         self._spread = spread
         self.z = self._standard(self.raw)
 
