@@ -114,23 +114,21 @@ def main() -> None:
     parser.add_argument("--random", action="store_true")
     parser.add_argument("--kinds", default="pair,model,few-shot")
     options = parser.parse_args()
-    zoo = options.zoo.split(",") if "," in options.zoo else options.zoo
     every, solos = read_co_runs(options.folder), read_solo_runs(options.folder)
     for world in TARGETS:
         if options.only and options.only != ":".join(world):
             continue
         print(" ".join(world), flush=True)
-        report(near([r for r in every if r.status != "unmeasured"], world), solos, world, zoo, options)
+        report(near([r for r in every if r.status != "unmeasured"], world), solos, world, options)
 
 
 def report(
     runs: list[CoRun],
     solos: list[SoloRun],
     world: tuple[str, str],
-    zoo: str | list[str],
     options: argparse.Namespace,
 ) -> None:
-    kinds = options.kinds.split(",")
+    kinds, zoo = options.kinds.split(","), options.zoo
     if "pair" in kinds:
         found = []
         for seed in range(options.seeds):

@@ -91,7 +91,7 @@ def _fitted(
 
     runs, solos, files = _tables(paths, solo)
     start = time.process_time()
-    predictor = AdaptiveInterferencePredictor(zoo=zoo.split(",") if "," in zoo else zoo).fit(runs, solos)
+    predictor = AdaptiveInterferencePredictor(zoo=zoo).fit(runs, solos)
     return predictor, files, time.process_time() - start
 
 

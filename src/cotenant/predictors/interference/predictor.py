@@ -22,7 +22,7 @@ from cotenant.predictors.interference.jobs import SoloIndex, World
 from cotenant.predictors.interference.links import MIN_SPEED
 from cotenant.predictors.interference.selection import Choice
 from cotenant.predictors.interference.worlds import linked_worlds
-from cotenant.predictors.interference.zoo import ZOOS
+from cotenant.predictors.interference.zoo import member_names
 from cotenant.profiles.runs import CoRun, JobConfig, SoloRun
 
 __all__ = ["AdaptiveInterferencePredictor", "SidePrediction"]
@@ -59,7 +59,13 @@ class AdaptiveInterferencePredictor:
     Parameters
     ----------
     zoo : str or sequence of str
-        Members to choose from: a name in ``zoo.ZOOS``, or names.
+        Members to choose from: a name in ``zoo.ZOOS``, or members, as a sequence or with commas
+        between.
+
+    Raises
+    ------
+    UnknownNameError
+        For a zoo or member that there is not.
 
     Examples
     --------
@@ -77,8 +83,7 @@ class AdaptiveInterferencePredictor:
     """
 
     def __init__(self, *, zoo: str | Sequence[str] = "quick") -> None:
-        if isinstance(zoo, str) and zoo not in ZOOS:
-            raise UnknownNameError("zoo", zoo, ZOOS)
+        member_names(zoo)
         self.zoo = zoo
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -118,8 +123,7 @@ class AdaptiveInterferencePredictor:
         self.runs = [run for run in runs if run.status != "unmeasured"]
         self.solos = list(solos)
         self._index = SoloIndex(self.solos)
-        names = ZOOS[self.zoo] if isinstance(self.zoo, str) else tuple(self.zoo)
-        self.names = names
+        names = self.names = member_names(self.zoo)
         linked = linked_worlds(self.runs)
         if not linked:
             raise ConfigError("no usable speed among the co-runs; nothing can be learnt from them")

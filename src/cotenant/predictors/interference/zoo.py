@@ -8,12 +8,13 @@ here tells the speed of any job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from cotenant.errors import UnknownNameError
 from cotenant.predictors.interference.effects import EffectsSpec
 from cotenant.predictors.interference.kernels import Kinship
 
-__all__ = ["EFFECTS", "SIMPLICITY", "ZOOS"]
+__all__ = ["EFFECTS", "SIMPLICITY", "ZOOS", "member_names"]
 
 _BROAD = {
     "world": 0.3,
@@ -159,3 +160,25 @@ SIMPLICITY = (
     "set-net",
 )
 """Names, the simplest first: of equals the first one is taken."""
+
+
+def member_names(zoo: str | Sequence[str]) -> tuple[str, ...]:
+    """Members of a zoo, of a list with commas, or of a sequence.
+
+    Raises
+    ------
+    UnknownNameError
+        With the nearest name and the full list.
+
+    Examples
+    --------
+    >>> member_names("additive,svr")
+    ('additive', 'svr')
+    """
+    if isinstance(zoo, str) and zoo in ZOOS:
+        return ZOOS[zoo]
+    names = tuple(zoo.split(",")) if isinstance(zoo, str) else tuple(zoo)
+    for name in names:
+        if name not in SIMPLICITY:
+            raise UnknownNameError("zoo or member", name, (*ZOOS, *SIMPLICITY))
+    return names
