@@ -24,6 +24,19 @@ Solo = Annotated[
 ]
 Zoo = Annotated[str, typer.Option("--zoo", help="small, quick or all, or members with commas between.")]
 
+_HEADS = (
+    "where",
+    "sides",
+    "MAE",
+    "MAPE",
+    "p90",
+    "RMSLE",
+    "Spearman",
+    "in 90%",
+    "width",
+    "no-fit prec.",
+    "recall",
+)
 _NOVELTY = ("measured here", "measured elsewhere", "known alone only", "unknown")
 
 
@@ -212,36 +225,23 @@ def _show(
             }
         )
         return
-    heads = (
-        "where",
-        "sides",
-        "MAE",
-        "MAPE",
-        "p90",
-        "RMSLE",
-        "Spearman",
-        "in 90%",
-        "width",
-        "no-fit prec.",
-        "recall",
-    )
-    rows = [
-        (
-            r.name,
-            f"{r.sides:,}",
-            *(f"{value:.3f}" for value in (r.mae, r.mape, r.p90, r.rmsle)),
-            _or_dash(r.spearman),
-            f"{r.coverage:.1%}",
-            f"{r.width:.3f}",
-            _or_dash(r.precision),
-            _or_dash(r.recall),
-        )
-        for r in reports
-    ]
-    print_table(heads, rows, right=heads[1:])
+    rows = [_cells(report) for report in reports]
+    print_table(_HEADS, rows, right=_HEADS[1:])
     say(
         f"select, fit and validate: {seconds:.1f} s; {len(predictions):,} sets predicted in {took:.2f} s of CPU time"
     )
+
+
+def _cells(r: Report) -> tuple[str, ...]:
+    errors = (f"{value:.3f}" for value in (r.mae, r.mape, r.p90, r.rmsle))
+    rest = (
+        _or_dash(r.spearman),
+        f"{r.coverage:.1%}",
+        f"{r.width:.3f}",
+        _or_dash(r.precision),
+        _or_dash(r.recall),
+    )
+    return (r.name, f"{r.sides:,}", *errors, *rest)
 
 
 def _or_dash(value: float | None) -> str:
