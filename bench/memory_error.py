@@ -20,14 +20,21 @@ are read for this evaluation alone, and nothing of them goes into the package.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import multiprocessing
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from cotenant.model.quantities import MIB
+from cotenant.profiles.graph.ir import Options
+from cotenant.profiles.graph.memory import MemoryForecast, forecast_memory
+from cotenant.profiles.graph.torchreader import read_builder
+from cotenant.profiles.zoo.recipes import RECIPES, builder_of, find_recipe
 
 CASES: dict[str, tuple[int, ...]] = {
     "ResNet-18@CIFAR-10": (8, 32, 64),
@@ -138,17 +145,36 @@ def on_gpu(name: str, batch: int) -> dict[str, int]:
     }
 
 
-def _child(kind: str, name: str, batch: int) -> Any:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(Path(__file__).resolve()), "--child", kind, name, str(batch)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        raise SystemExit(f"{name} at batch {batch} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+def _measured(kind: str, name: str, batch: int) -> Any:
+    """Measure in a process of its own: forked, so that torch is imported once; anew for a GPU."""
+    context = multiprocessing.get_context("fork" if kind != "gpu" else "spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_tell, args=(sender, kind, name, batch))
+    process.start()
+    sender.close()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        raise SystemExit(f"{name} at batch {batch} failed; see above") from None
+    finally:
+        process.join()
+    return found
+
+
+def _tell(sender: Any, kind: str, name: str, batch: int) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    sender.send({"live": live_bytes, "resident": resident_bytes, "gpu": on_gpu}[kind](name, batch))
 
 
 def measure(names: list[str], cases: dict[str, tuple[int, ...]], device: str, out: Path) -> None:
     """Measure each case in a process of its own; one JSON line a case, skipping those there."""
+    import torch
+
+    from cotenant.profiles.zoo import makers  # noqa: F401
+
+    torch.ones(8).sum().item()
     known = set()
     if out.exists():
         known = {(r["name"], r["batch"]) for r in map(json.loads, out.read_text().splitlines())}
@@ -158,21 +184,83 @@ def measure(names: list[str], cases: dict[str, tuple[int, ...]], device: str, ou
                 continue
             row: dict[str, Any] = {"name": name, "batch": batch, "device": device}
             if device == "cuda":
-                row |= _child("gpu", name, batch)
+                row |= _measured("gpu", name, batch)
             else:
-                row["live"] = _child("live", name, batch)
-                row |= _child("resident", name, batch)
+                row["live"] = _measured("live", name, batch)
+                row |= _measured("resident", name, batch)
             with out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(row, file=sys.stderr)
 
 
-def _run_child(kind: str, name: str, batch: int) -> None:
-    import torch
+def compare(measured: Path, names: list[str]) -> None:
+    """Print predicted against measured, and the summary of all."""
+    rows = [r for r in map(json.loads, measured.read_text().splitlines()) if not names or r["name"] in names]
+    order = list(CASES)
+    rows.sort(key=lambda r: (order.index(r["name"]), r["batch"]))
+    live: list[tuple[float, float, float]] = []
+    whole: list[tuple[float, float, float]] = []
+    head = "| network | batch | tensors, MiB | P50 | error | process, MiB | P50 | P95 | error |"
+    print(head + "\n| --- " + "| ---: " * 8 + "|")
+    for row in rows:
+        recipe = find_recipe(row["name"])
+        cpu = row["device"] == "cpu"
+        options = Options(batch=row["batch"], optimiser=recipe.optimiser, device="cpu" if cpu else "gpu")
+        forecast = forecast_memory(read_builder(builder_of(recipe), options))
+        tensors, process = (row["live"], row["peak"]) if cpu else (row["allocated"], row["held"])
+        live.append((tensors, forecast.live_bytes, tensors_p95(forecast)))
+        whole.append((process, forecast.p50_bytes, forecast.p95_bytes))
+        print(
+            f"| {row['name']} | {row['batch']} | {tensors / MIB:,.0f} | {forecast.live_bytes / MIB:,.0f} "
+            f"| {_percent(live[-1])} | {process / MIB:,.0f} | {forecast.p50_bytes / MIB:,.0f} "
+            f"| {forecast.p95_bytes / MIB:,.0f} | {_percent(whole[-1])} |"
+        )
+    _summary("tensors", live)
+    _summary("process", whole)
 
-    torch.set_num_threads(1)
-    found: Any = {"live": live_bytes, "resident": resident_bytes, "gpu": on_gpu}[kind](name, batch)
-    print(json.dumps(found))
+
+def tensors_p95(forecast: MemoryForecast) -> int:
+    """High value of what tensors hold: all parts but the three that are outside them."""
+    return sum(p.p95_bytes for p in forecast.parts if p.name not in {"workspace", "reserve", "context"})
+
+
+def _percent(row: tuple[float, float, float]) -> str:
+    return f"{100 * (row[1] / row[0] - 1):+.1f}%"
+
+
+def _summary(what: str, rows: list[tuple[float, float, float]]) -> None:
+    errors = [abs(middle / true - 1) for true, middle, _ in rows]
+    above = sum(high >= true for true, _, high in rows)
+    print(
+        f"{what}: {len(rows)} cases, median error {100 * float(np.median(errors)):.2f}%, "
+        f"worst {100 * max(errors):.1f}%, within P95 {above}"
+    )
+
+
+def compare_solo(path: Path) -> None:
+    """Print predicted against memory that others measured on GPUs; medians by source and network."""
+    found: dict[tuple[str, str], list[float]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            name = f"{row['model']}@{row['dataset']}" if row["dataset"] else row["model"]
+            if row["source"] != "lucid" or not row["mem_mib"] or name not in RECIPES:
+                continue
+            precision = "amp" if row["amp"] == "1" else "fp32"
+            options = Options(batch=int(row["batch"]), optimiser=RECIPES[name].optimiser, precision=precision)
+            graph = read_builder(builder_of(RECIPES[name]), options)
+            forecast = forecast_memory(graph, row["gpu_type"], framework="pytorch-before-1.13")
+            measured = float(row["mem_mib"]) * MIB
+            found.setdefault((row["source"], name), []).append(forecast.p50_bytes / measured - 1)
+            found.setdefault((row["source"], f"{name} P95"), []).append(float(forecast.p95_bytes >= measured))
+    print(
+        "| source | network | cases | median error of P50 | within P95 |\n| --- | --- | ---: | ---: | ---: |"
+    )
+    for (source, name), errors in sorted(found.items()):
+        if not name.endswith("P95"):
+            within = sum(found[source, f"{name} P95"])
+            print(
+                f"| {source} | {name} | {len(errors)} | {100 * float(np.median(errors)):+.0f}% | {within:.0f} |"
+            )
 
 
 def main() -> None:
@@ -186,12 +274,14 @@ def main() -> None:
         "--measured", type=Path, default=Path("memory_measured.jsonl"), help="kept, and resumed from"
     )
     parser.add_argument("--solo", type=Path, help="solo_profiles.csv of the measured tables")
-    parser.add_argument("--child", nargs=3, metavar=("KIND", "NAME", "BATCH"), help=argparse.SUPPRESS)
+    parser.add_argument("--compare", action="store_true", help="measure nothing, compare what is there")
     asked = parser.parse_args()
-    if asked.child:
-        _run_child(asked.child[0], asked.child[1], int(asked.child[2]))
+    if asked.solo:
+        compare_solo(asked.solo)
         return
-    measure(asked.names or list(CASES), CASES, asked.device, asked.measured)
+    if not asked.compare:
+        measure(asked.names or list(CASES), CASES, asked.device, asked.measured)
+    compare(asked.measured, asked.names)
 
 
 if __name__ == "__main__":

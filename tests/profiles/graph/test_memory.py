@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import Any
 
 import pytest
@@ -112,7 +112,7 @@ def test_blocks_in_use_never_overlap_and_never_exceed_what_is_reserved(steps: li
             allocator.free(held.pop(0)[0])
         held.append((allocator.allocate(size), size))
         spans = sorted(held)
-        assert all(a + size <= b for (a, size), (b, _) in zip(spans, spans[1:], strict=False))
+        assert all(a + size <= b for (a, size), (b, _) in pairwise(spans))
     assert sum(size for _, size in held) <= allocator.reserved_bytes
 
 

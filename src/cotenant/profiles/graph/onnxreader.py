@@ -60,6 +60,8 @@ def read_onnx(path: str | Path, options: Options, *, length: int = 128) -> Graph
     try:
         # External data would be the weights themselves: shapes are all that is needed.
         model = onnx.load(str(where), load_external_data=False)
+        if not model.graph.node:
+            raise ConfigError(f"{where} holds no ONNX graph")
         notes = _fix_inputs(model.graph, options, length, where)
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except ConfigError:
