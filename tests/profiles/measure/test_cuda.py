@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,48 @@ def test_a_campaign_on_an_nvidia_device(nvml_library: Path, kit: Any, tmp_path: 
     assert [s.mem_mib for s in solos] == [None, None]
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert (manifest["clock"], manifest["resident"], manifest["machine"]["mps"]) == ("wall", False, False)
+
+
+class _Exporter(BaseHTTPRequestHandler):
+    """Gives two devices; the second is not the one that is measured."""
+
+    def do_GET(self) -> None:
+        lines = [
+            f'DCGM_FI_PROF_{n}{{gpu="0",UUID="GPU-aa"}} {v}'
+            for n, v in (("SM_ACTIVE", 0.15), ("DRAM_ACTIVE", 0.1))
+        ]
+        lines += [
+            'DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-bb"} 0.9',
+            'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-aa"} 3',
+        ]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write("\n".join(lines).encode())
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def test_an_exporter_adds_what_the_driver_does_not_measure(
+    nvml_library: Path, kit: Any, tmp_path: Path
+) -> None:
+    server = HTTPServer(("127.0.0.1", 0), _Exporter)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/metrics"
+        _file(kit, tmp_path, f'pairs = "none"\ndcgm = "{address}"')
+        done = _run(tmp_path, nvml_library, "measure", "jobs.toml", "-o", "out")
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+    assert done.returncode == 0, done.stderr
+    solo = read_solo_runs(tmp_path / "out")[0]
+    assert solo.gpu_util == 87.0  # busy time as the driver gives it
+    assert solo.counters["sm_active_pct"] == 15.0
+    assert solo.counters["dram_active_pct"] == 10.0
+    assert "sm_occupancy_pct" not in solo.counters
 
 
 def test_mps_must_run_and_suspends_nobody(nvml_library: Path, kit: Any, tmp_path: Path) -> None:

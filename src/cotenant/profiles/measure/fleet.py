@@ -15,6 +15,7 @@ from cotenant.profiles.measure.records import Member, Repeat
 from cotenant.profiles.measure.target import Target
 from cotenant.profiles.measure.window import Pace, pace, settled_at
 from cotenant.profiles.measure.worker import JobFailedError, JobFailure, Worker
+from cotenant.profiles.samplers.dcgm import DcgmSampler
 from cotenant.profiles.samplers.readings import METERS, Sampler
 from cotenant.profiles.samplers.series import Series
 
@@ -50,6 +51,7 @@ class Fleet:
         self._workers: dict[Key, Worker] = {}
         self._dead: tuple[JobFailure, ...] = ()
         self._sampler: Sampler = target.sampler()
+        self._exporter = DcgmSampler(file.settings.dcgm) if file.settings.dcgm else None
         self._baseline_mib = self._device_memory()
 
     def measure(self, jobs: Sequence[str], *, session: int, epoch_ns: int) -> Repeat:
@@ -178,7 +180,8 @@ class Fleet:
         self._sampler.read([worker.pid for worker in workers])  # shares are since the last reading
         cores, tasks = core_use(self._target.cores), [task_use(worker.pid) for worker in workers]
         from_ns = time.monotonic_ns()
-        paces = self._watch(workers, from_ns, series)
+        exported = Series()
+        paces = self._watch(workers, from_ns, series, exported)
         to_ns = time.monotonic_ns()
         cores_after, tasks_after = core_use(self._target.cores), [task_use(w.pid) for w in workers]
         series.add(self._sampler.read([worker.pid for worker in workers]))
@@ -204,7 +207,7 @@ class Fleet:
             jobs=names,
             window_s=seconds,
             members=members,
-            device=_means(series),
+            device={**_means(exported, self._name_of(series)), **_means(series)},
         )
 
     def _settle(self, workers: Sequence[Worker], resumed_ns: int) -> None:
@@ -219,7 +222,7 @@ class Fleet:
                 raise JobFailedError(_too_slow(slowest, len(slowest.history)))
             time.sleep(_POLL_S)
 
-    def _watch(self, workers: Sequence[Worker], from_ns: int, series: Series) -> list[Pace]:
+    def _watch(self, workers: Sequence[Worker], from_ns: int, series: Series, exported: Series) -> list[Pace]:
         """Wait out the window; returns each job's pace in it."""
         settings = self._file.settings
         end = time.monotonic() + settings.seconds("window")
@@ -233,6 +236,8 @@ class Fleet:
                 while left > 0:
                     time.sleep(min(left, _SAMPLE_S))
                     series.add(self._sampler.read(pids))
+                    if self._exporter is not None:
+                        exported.add(self._exporter.read())
                     left = end - time.monotonic()
             now = time.monotonic_ns()
             paces = [pace(worker.read_steps(), from_ns, now) for worker in workers]
@@ -299,6 +304,12 @@ class Fleet:
         used = max((d.peak("memory_used_mib") or 0.0 for d in series.devices()), default=0.0)
         return max(used - self._baseline_mib, 0.0) or None
 
+    @staticmethod
+    def _name_of(series: Series) -> str:
+        """The UUID under which the exporter knows the device, too."""
+        devices = series.devices()
+        return devices[0].device if devices else ""
+
     def _device_memory(self) -> float | None:
         devices = self._sampler.read().devices
         return devices[0].memory_used_mib if devices else None
@@ -340,8 +351,9 @@ def _command(job: JobSpec, seed: int, threads: int) -> list[str]:
     return [*command, "--amp"] if job.amp else command
 
 
-def _means(series: Series) -> dict[str, float]:
-    devices = series.devices()
+def _means(series: Series, device: str = "") -> dict[str, float]:
+    """Means of the meters of a device; of the first if none is named."""
+    devices = [found for found in series.devices() if device in ("", found.device)]
     if not devices:
         return {}
     found: Mapping[str, float | None] = {meter: devices[0].mean(meter) for meter in METERS}

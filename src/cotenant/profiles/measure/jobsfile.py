@@ -147,6 +147,9 @@ class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     disturbed_pct : float
         Above so much time held by others a measurement is marked, and set aside if others suffice.
     start_timeout : str
+    dcgm : str
+        Address of a DCGM exporter that reads the NVIDIA device, for SM active, occupancy and
+        memory bandwidth; none if empty.
     seed : int
         Of the order of measurements, of drawn triples and of the included jobs.
     """
@@ -172,6 +175,7 @@ class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     clock: Clock = ""
     disturbed_pct: float = 5.0
     start_timeout: str = "120s"
+    dcgm: str = ""
     seed: int = 0
 
     def seconds(self, name: str) -> float:

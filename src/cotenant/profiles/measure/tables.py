@@ -25,6 +25,7 @@ PAIRS, SOLOS, INTERVALS = "pairs.csv", "solo_profiles.csv", "intervals.csv"
 _UNIT = "steps/s"
 _FAILED = ("out of memory", "crashed")
 _DIGITS = 6
+_DEVICE_COUNTERS = ("sm_active_pct", "sm_occupancy_pct", "dram_active_pct", "power_w")
 
 
 class Tables(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +164,7 @@ def _counters(members: Sequence[Member], used: Sequence[Repeat]) -> dict[str, fl
         "step_wall_ms": _mean(1e3 / m.speed for m in members),
         "switches_per_s": _mean(m.switches_per_s for m in members),
         "faults_per_step": _mean(m.faults_per_step for m in members),
-        "power_w": _mean(r.device.get("power_w") for r in used),
+        **{meter: _mean(r.device.get(meter) for r in used) for meter in _DEVICE_COUNTERS},
         "repeats": float(len(members)) if members else None,
     }
     if len(speeds) > 1:
