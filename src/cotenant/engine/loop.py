@@ -102,9 +102,7 @@ class Loop:
         predicts = getattr(policy, "uses_predictions", True)
         self.state = State(cluster, self.settings, runtime if predicts else None)
         self.state.counts_service = getattr(policy, "uses_service", True)
-        self._appliers = self.state.appliers
-        if on_event is not None:
-            self._appliers = watched(self.state, on_event)
+        self._appliers = watched(self.state, on_event) if on_event else self.state.appliers
         if (half_life_s := getattr(policy, "usage_half_life_s", None)) is not None:
             self.state.track_usage(half_life_s)
         self.policy = policy
