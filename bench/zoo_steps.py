@@ -56,7 +56,7 @@ def included() -> Iterator[StepWork]:
     for job in INCLUDED.values():
         if job.name == "input":
             continue  # what it waits for is not in its network
-        for batch in sorted({job.batch // 4, job.batch // 2, job.batch, job.batch * 2, job.batch * 4} - {0}):
+        for batch in sorted({max(round(job.batch * factor), 1) for factor in (0.25, 0.5, 1, 2, 3, 4)}):
             print(job.name, batch, file=sys.stderr, flush=True)
             yield work_of(_graph(job, batch))
 

@@ -27,7 +27,17 @@ import typer
 from typer.core import TyperGroup
 
 from cotenant import __version__
-from cotenant.app import graphs, inputs, interference, measuring, members, predicting, reading, running
+from cotenant.app import (
+    graphs,
+    inputs,
+    interference,
+    measuring,
+    members,
+    predicting,
+    reading,
+    resourcing,
+    running,
+)
 from cotenant.app.console import error, say
 from cotenant.errors import CotenantError
 
@@ -97,6 +107,7 @@ measuring.add_to(app)
 predicting.add_to(app)
 graphs.add_to(app)
 interference.add_to(app)
+resourcing.add_to(app)
 inputs.add_to(app)
 members.add_to(app)
 

@@ -21,7 +21,13 @@ __all__ = ["calibrate"]
 
 Array = NDArray[np.float64]
 
-_SPREAD = {"step_ms": 1.0, "overlap": 0.4, "convolution_traffic": 0.5, "other_traffic": 0.5}
+_SPREAD = {
+    "bandwidth": 0.15,
+    "step_ms": 1.0,
+    "overlap": 0.4,
+    "convolution_traffic": 0.3,
+    "other_traffic": 0.3,
+}
 """How far a factor may be from the prior, as a standard deviation of its logarithm; 0.7 else."""
 _USUAL_SPREAD = 0.7
 _FREE = (
@@ -36,7 +42,10 @@ _FREE = (
     "overlap",
     "convolution_traffic",
     "other_traffic",
+    "cache",
+    "context_mib",
 )
+_SHARES = frozenset(("convolution", "matrix", "bandwidth"))
 _SCALE = 0.2
 """Errors of a logarithm beyond this count less and less."""
 _TIME_WEIGHT = 0.5
@@ -64,7 +73,7 @@ def calibrate(
     if not rows:
         return prior
     problem = _Problem(rows, prior, prior_weight)
-    solved = least_squares(problem.residuals, problem.start, loss="linear", max_nfev=60)
+    solved = least_squares(problem.residuals, problem.start, bounds=problem.bounds, max_nfev=60)
     return problem.efficiency(solved.x)
 
 
@@ -74,6 +83,9 @@ class _Problem:
         self.start = np.log([getattr(prior, name) for name in _FREE])
         unknown = not all(row.rates.known for row in rows)
         self.spread = np.array([_spread(name, unknown) for name in _FREE]) / np.sqrt(prior_weight)
+        # Nobody gets more than the datasheet says, where there is one.
+        most = [np.inf if unknown or name not in _SHARES else 0.0 for name in _FREE]
+        self.bounds = (-np.inf, np.array(most))
         self.steps = Steps([row.work for row in rows], [row.rates for row in rows])
         sizes = Counter(row.family for row in rows)
         self.weight = np.sqrt(np.array([1.0 / sizes[row.family] for row in rows]))
@@ -82,6 +94,7 @@ class _Problem:
             _term(rows, "gpu_util", lambda t: np.log1p(t.gpu_util), np.log1p, 1.0),
             _term(rows, "mem_util", lambda t: np.log1p(t.mem_util), np.log1p, 1.0),
             _term(rows, "busy_s", lambda t: np.log(t.busy_s), np.log, 1.0),
+            _term(rows, "mem_mib", lambda t: np.log(t.memory_mib), np.log, 1.0),
             _term(rows, "moved_bytes", lambda t: np.log(t.traffic_bytes + 1.0), np.log, 1.0),
         ]
 

@@ -32,8 +32,9 @@ class Candidate:
         The fitted regression.
     """
 
-    _LIMIT = 2.0
-    """Errors of the roofline are learnt up to this: beyond, a job waits for something else."""
+    _LIMIT = 1.0
+    """Rows where the roofline is off by more (a factor of 2.7) are not learnt from: such a job waits
+    for something that is not in its graph."""
 
     def __init__(self, name: str, *, seed: int = 0) -> None:
         if name not in CANDIDATES:
@@ -54,14 +55,18 @@ class Candidate:
         weight : ndarray, shape (n,)
         """
         if self.learner:
-            target = np.clip(y - base, -self._LIMIT, self._LIMIT) if self.over else y
+            used = np.abs(y - base) <= self._LIMIT
+            if self.over and not used.any():
+                return self
+            used |= not self.over
+            target = y[used] - base[used] if self.over else y
             self.model_ = make_learner(self.learner, self.seed)
-            self.model_.fit(self._columns(x), target, weight)
+            self.model_.fit(self._columns(x)[used], target, sample_weight=weight[used])
         return self
 
     def predict(self, x: Array, base: Array) -> Array:
         """Answers through the link, shape (n,)."""
-        if self.model_ is None:
+        if self.model_ is None or not len(base):
             return base.copy()
         found: Array = np.asarray(self.model_.predict(self._columns(x)), float)
         return base + found if self.over else found
@@ -76,8 +81,8 @@ class _Linear:
     def __init__(self, alpha: float) -> None:
         self.alpha = alpha
 
-    def fit(self, x: Array, y: Array, weight: Array) -> None:
-        share = weight / weight.sum()
+    def fit(self, x: Array, y: Array, sample_weight: Array) -> None:
+        share = sample_weight / sample_weight.sum()
         self.mean = share @ x
         spread = np.sqrt(share @ (x - self.mean) ** 2)
         self.spread = np.where(spread > 1e-9, spread, 1.0)
@@ -159,7 +164,7 @@ SIMPLICITY = {name: place for place, name in enumerate(CANDIDATES)}
 
 
 def make_learner(name: str, seed: int) -> Any:
-    """An unfitted regression with ``fit(x, y, weight)`` and ``predict(x)``.
+    """An unfitted regression with ``fit(x, y, sample_weight)`` and ``predict(x)``.
 
     Raises
     ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -37,6 +37,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         Time in kernels of one step, where a profiler counted it.
     moved_bytes : float or None
         Through device memory in one step, where a profiler counted it.
+    licence : str
     """
 
     work: StepWork
@@ -49,6 +50,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     mem_mib: float | None = None
     busy_s: float | None = None
     moved_bytes: float | None = None
+    licence: str = ""
 
 
 class WorkIndex:
@@ -144,9 +146,5 @@ def _observation(run: SoloRun, work: StepWork, rates: DeviceRates) -> Observatio
         gpu_util=run.gpu_util,
         mem_util=run.mem_util,
         mem_mib=run.mem_mib or None,
+        licence=run.licence,
     )
-
-
-def families(rows: Sequence[Observation]) -> list[str]:
-    """Families that occur, sorted."""
-    return sorted({row.family for row in rows})

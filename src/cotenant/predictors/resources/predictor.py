@@ -28,15 +28,15 @@ _TIE = 0.02
 _CORE = tuple(name for name in CANDIDATES if "lightgbm" not in name and "xgboost" not in name)
 
 UNFITTED_DOUBT: Mapping[str, float] = {
-    "gpu_util": 0.45,
+    "gpu_util": 0.4,
     "mem_util": 0.8,
-    "iteration_s": 0.9,
-    "mem_mib": 0.7,
-    "busy_s": 0.7,
-    "moving_s": 0.9,
+    "iteration_s": 0.8,
+    "busy_s": 0.6,
+    "moving_s": 0.8,
 }
-"""Half widths of the roofline's 90% intervals, on each target's logarithmic scale, without a fit:
-how far it was off on devices and campaigns it was not calibrated on (docs/prediction/resources.md)."""
+"""Half widths of the roofline's intervals without a fit, on each target's logarithmic scale: set by
+hand; how often they hold is measured in docs/prediction/resources.md. Memory has the memory
+model's own P95."""
 
 
 class ResourceForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,9 +173,12 @@ class ResourcePredictor:
         """
         times = step_times(works, rates, self.efficiency_)
         x = design(works, rates, times)
-        found = {name: self._target(name, x, target.base(times, works)) for name, target in TARGETS.items()}
+        known = np.full(len(works), np.nan) if iteration_s is None else np.asarray(iteration_s, float)
+        found = {
+            name: self._target(name, x, target.linked_base(times, known), works)
+            for name, target in TARGETS.items()
+        }
         if iteration_s is not None:
-            known = np.asarray(iteration_s, float)
             found["gpu_util"] = 100.0 * np.minimum(found["busy_s"] / known[:, None], 1.0)
             found["mem_util"] = 100.0 * np.minimum(found["moving_s"] / known[:, None], 1.0)
             found["iteration_s"] = np.repeat(known[:, None], 3, axis=1)
@@ -189,15 +192,21 @@ class ResourcePredictor:
             for i, (work, device) in enumerate(zip(works, rates, strict=True))
         ]
 
-    def _target(self, name: str, x: Array, base: Array) -> Array:
+    def _target(self, name: str, x: Array, linked: Array, works: Sequence[StepWork]) -> Array:
         """Mean, low and high of a target, shape (n, 3)."""
         target = TARGETS[name]
-        linked = target.link(base)
         model = self.models_.get(name)
         middle = linked if model is None else model.predict(x, linked)
         fit = self.fits_.get(name)
-        doubt = UNFITTED_DOUBT[name] if fit is None else fit.doubt
-        return np.column_stack([target.back(middle + shift) for shift in (0.0, -doubt, doubt)])
+        doubt = _unfitted(name, works) if fit is None else np.full(len(works), fit.doubt)
+        return np.column_stack([target.back(middle + sign * doubt) for sign in (0.0, -1.0, 1.0)])
+
+
+def _unfitted(name: str, works: Sequence[StepWork]) -> Array:
+    if name != "mem_mib":
+        return np.full(len(works), UNFITTED_DOUBT[name])
+    known = [(w.memory_high_bytes / w.memory_bytes if w.memory_bytes else 2.0) for w in works]
+    return np.log(np.maximum(known, 1.05))
 
 
 _SHOWN = ("gpu_util", "mem_util", "iteration_s", "mem_mib")
@@ -228,13 +237,14 @@ def training_sets(rows: Sequence[Observation], efficiency: Efficiency) -> dict[s
     works, rates = [row.work for row in rows], [row.rates for row in rows]
     times = step_times(works, rates, efficiency)
     x = design(works, rates, times)
+    known = np.array([np.nan if row.iteration_s is None else row.iteration_s for row in rows], float)
     found = {}
     for name, target in TARGETS.items():
         y = truths(target, rows)
         where = np.flatnonzero(np.isfinite(y))
         if len(where):
-            base = target.link(target.base(times, works))
-            families = [rows[i].family for i in where]
+            base = target.linked_base(times, known)
+            families = [rows[int(i)].family for i in where]
             found[name] = TrainingSet(where, x[where], base[where], target.link(y[where]), families)
     return found
 

@@ -13,26 +13,34 @@ Williams, Waterman and Patterson (Communications of the ACM 52(4), 2009), with a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.model.quantities import MIB
 from cotenant.predictors.resources.work import StepWork
 from cotenant.profiles.catalogue import Datasheet, canonical_type, datasheet
+from cotenant.profiles.graph.contexts import context_of
 
 __all__ = ["DEFAULT", "DeviceRates", "Efficiency", "StepTimes", "rates_of", "step_times"]
 
 Array = NDArray[np.float64]
 
 _KINDS = {"convolution": 0, "matrix": 1, "other": 2}
+_CPU = re.compile(r"cpu|epyc|xeon|core|ryzen|neoverse| x\d+$", re.IGNORECASE)
+"""Names of CPU core sets, as ``measure`` writes them: the processor and how many cores."""
+_CONTEXT_MIB = context_of(None).p50_bytes / MIB
 _CORE_GFLOPS, _CORE_GBS = 100.0, 10.0
 """Nominal rates of a device that nobody knows, as a core of a CPU has; fitting scales them."""
 
 
 class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     """The few factors between a datasheet and what a training step gets.
+
+    The values of this class are guesses to start from; ``DEFAULT`` is fitted.
 
     Parameters
     ----------
@@ -52,6 +60,8 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
         Bytes that really go through memory over those of the operators' operands.
     cache : float
         Share of the last-level cache that a kernel finds filled with its operands.
+    context_mib : float
+        Memory of a process besides its tensors.
     """
 
     convolution: float = 0.5
@@ -63,12 +73,30 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     update_us: float = 12.0
     step_ms: float = 3.0
     overlap: float = 2.0
-    convolution_traffic: float = 2.0
+    convolution_traffic: float = 1.5
     other_traffic: float = 1.0
-    cache: float = 0.0
+    cache: float = 0.5
+    context_mib: float = 430.0
 
 
-DEFAULT = Efficiency()
+DEFAULT = Efficiency(
+    convolution=0.631,
+    matrix=0.397,
+    bandwidth=0.800,
+    kernel_us=5.03,
+    forward_us=30.8,
+    backward_us=14.3,
+    update_us=12.5,
+    step_ms=3.93,
+    overlap=1.98,
+    convolution_traffic=1.77,
+    other_traffic=1.23,
+    cache=0.464,
+)
+"""Fitted from ``Efficiency()`` on solo throughputs on K80, P100 and V100, and memory throughputs
+of device-bound networks on V100, all of stanford-futuredata/gavel (MIT); of several campaigns
+the fastest, as the least hindered, without A3C, which plays its game on the host:
+``python -m bench.resources_error factors``."""
 
 
 class DeviceRates(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +144,7 @@ def rates_of(device_type: str) -> DeviceRates:
             convolution_flops=rates,
             matrix_flops=rates,
             bandwidth=_CORE_GBS * 1e9,
-            host="cpu" in device_type.casefold(),
+            host=bool(_CPU.search(device_type)),
             known=False,
         )
     sheet = datasheet(device_type)
@@ -151,6 +179,8 @@ class StepTimes(msgspec.Struct, frozen=True):
         Device busy, host busy, device memory busy, and the whole iteration.
     traffic_bytes : ndarray, shape (n,)
         Through device memory.
+    memory_mib : ndarray, shape (n,)
+        Held on the device.
     """
 
     busy_s: Array
@@ -158,6 +188,7 @@ class StepTimes(msgspec.Struct, frozen=True):
     moving_s: Array
     iteration_s: Array
     traffic_bytes: Array
+    memory_mib: Array
 
     @property
     def gpu_util(self) -> Array:
@@ -202,6 +233,7 @@ class Steps:
         self.updates = np.array([w.updates for w in works], float)
         self.forward = np.array([w.forward for w in works], float)
         self.backward = np.array([w.backward for w in works], float)
+        self.tensors_mib = np.array([_tensors_mib(w) for w in works], float)
 
     def times(self, e: Efficiency) -> StepTimes:
         """Times of all of them."""
@@ -222,10 +254,18 @@ class Steps:
         host = launches * 1e-6 + e.step_ms * 1e-3
         overlapped = (busy**e.overlap + host**e.overlap) ** (1.0 / e.overlap)
         whole = np.where(self.is_host, busy, overlapped)
-        return StepTimes(busy, np.where(self.is_host, 0.0, host), moving, whole, bytes_)
+        memory = self.tensors_mib + e.context_mib
+        return StepTimes(busy, np.where(self.is_host, 0.0, host), moving, whole, bytes_, memory)
 
     def _sum(self, values: Array) -> Array:
         return np.bincount(self.row, weights=values, minlength=self.n).astype(np.float64)
+
+
+def _tensors_mib(work: StepWork) -> float:
+    """Memory without the process's own: what the memory model says less the context it counts."""
+    if work.memory_bytes:
+        return max(work.memory_bytes / MIB - _CONTEXT_MIB, 1.0)
+    return max(work.peak_bytes / MIB, 1.0)
 
 
 def step_times(

@@ -1,0 +1,264 @@
+"""``cotenant predict resources``: what a job would use alone on each device type, before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.app.console import note, print_json, print_table, say, warn
+from cotenant.app.predicting import predict
+from cotenant.errors import ConfigError, UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    from cotenant.model.ports import Interval
+    from cotenant.predictors.resources.observations import Observation
+    from cotenant.predictors.resources.predictor import ResourceForecast, ResourcePredictor
+    from cotenant.predictors.resources.work import StepWork
+    from cotenant.profiles.graph.ir import Graph, Options
+
+__all__ = ["add_to"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    predict.command("resources")(resources)
+
+
+def resources(  # noqa: PLR0917
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="my.module:build, my/file.py:build, model.onnx, a network of the zoo (ResNet-50@ImageNet); "
+            "with --hf, a configuration file or its folder. Code that is named is run."
+        ),
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", "-b", help="Samples in a step on one device.")] = 1,
+    device: Annotated[
+        str,
+        typer.Option("--device", help="Device types, separated by commas; the whole catalogue if not given."),
+    ] = "",
+    precision: Annotated[str, typer.Option("--precision", help="fp32, tf32, amp, bf16 or fp16.")] = "fp32",
+    optimiser: Annotated[str, typer.Option("--optimiser", help="sgd, momentum, adam, adamw, ...")] = "sgd",
+    hf: Annotated[bool, typer.Option("--hf", help="The source is a Hugging Face configuration.")] = False,
+    length: Annotated[int | None, typer.Option("--length", help="Tokens in a sequence, if open.")] = None,
+    iteration: Annotated[
+        str, typer.Option("--iteration", help="Measured time of one step, e.g. 230ms: from a light sample.")
+    ] = "",
+    fit: Annotated[
+        Path | None, typer.Option("--fit", help="Table of solo runs to learn from, or what --save wrote.")
+    ] = None,
+    works: Annotated[
+        Path | None, typer.Option("--works", help="Steps of the table's own models, one JSON object a line.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="With --fit TABLE: where the fitted predictor goes.")
+    ] = None,
+    add_work: Annotated[
+        Path | None, typer.Option("--add-work", help="Append this model's step to a file for --works.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="Its name there, as in the table: model@dataset.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Utilisation, bandwidth, time of a step and memory of a job alone, by device type."""
+    predictor, rows = _predictor(fit, works, save)
+    if source is None:
+        if fit is None:
+            raise UsageError(
+                "give a model, for example: cotenant predict resources my.module:build --batch 32"
+            )
+        _print_fits(predictor, rows, as_json)
+        return
+    options = _options(batch, precision, optimiser)
+    graph, work = _work(source, options, hf, length, name)
+    if add_work is not None:
+        _append(add_work, work)
+    types = _types(device)
+    from cotenant.model.quantities import parse_duration
+    from cotenant.predictors.resources.roofline import rates_of
+
+    rates = [rates_of(one) for one in types]
+    known = [parse_duration(iteration)] * len(rates) if iteration else None
+    found = predictor.predict([work] * len(rates), rates, iteration_s=known)
+    verdicts = _verdicts(graph, types)
+    if as_json:
+        print_json(_as_json(work, found, verdicts, predictor))
+        return
+    _print_found(work, found, verdicts, predictor)
+
+
+def _options(batch: int, precision: str, optimiser: str) -> Options:
+    from cotenant.profiles.graph.ir import PRECISION_BYTES, Options
+    from cotenant.profiles.graph.optimisers import find_optimiser
+
+    if precision not in PRECISION_BYTES:
+        raise UnknownNameError("precision", precision, PRECISION_BYTES)
+    find_optimiser(optimiser)
+    return Options(batch=batch, precision=precision, optimiser=optimiser.casefold())  # type: ignore[arg-type]
+
+
+def _work(source: str, options: Options, hf: bool, length: int | None, name: str) -> tuple[Graph, StepWork]:
+    import msgspec
+
+    from cotenant.predictors.resources.work import work_of
+    from cotenant.profiles.graph.source import read_graph
+
+    graph = read_graph(source, options, hugging_face=hf, length=length)
+    for line in graph.notes:
+        note(line)
+    work = work_of(graph)
+    return graph, msgspec.structs.replace(work, name=name) if name else work
+
+
+def _append(path: Path, work: StepWork) -> None:
+    from cotenant.predictors.resources.observations import works_key
+    from cotenant.predictors.resources.work import read_works, write_works
+
+    before = read_works(path) if path.is_file() else ()
+    kept = [one for one in before if works_key(one) != works_key(work)]
+    write_works(path, [*kept, work])
+    note(f"{path}: {len(kept) + 1} steps, the last one is {work.name} at batch {work.batch}")
+
+
+def _types(device: str) -> list[str]:
+    from cotenant.profiles.catalogue import datasheet, known
+
+    asked = [one.strip() for one in device.split(",") if one.strip()]
+    return [datasheet(one).name for one in asked] or list(known())
+
+
+def _predictor(
+    fit: Path | None, works: Path | None, save: Path | None
+) -> tuple[ResourcePredictor, list[Observation]]:
+    from cotenant.predictors.resources.predictor import ResourcePredictor
+
+    if fit is None:
+        if works is not None or save is not None:
+            raise UsageError("--works and --save belong to --fit TABLE")
+        return ResourcePredictor(), []
+    if fit.suffix == ".json":
+        from cotenant.predictors.resources.modelfile import load_predictor
+
+        predictor, notes = load_predictor(fit)
+        for line in notes:
+            warn(line)
+        return predictor, []
+    return _fitted(fit, works, save)
+
+
+def _fitted(fit: Path, works: Path | None, save: Path | None) -> tuple[ResourcePredictor, list[Observation]]:
+    from cotenant.predictors.resources.modelfile import save_predictor
+    from cotenant.predictors.resources.observations import observed
+    from cotenant.predictors.resources.predictor import ResourcePredictor
+    from cotenant.predictors.resources.work import read_works, zoo_works
+    from cotenant.profiles.runsfile import read_solo_runs
+
+    own = read_works(works) if works is not None else ()
+    rows, unknown = observed(read_solo_runs(fit), (*zoo_works(), *own))
+    if unknown:
+        some = ", ".join(job for _, job in unknown[:5]) + (" ..." if len(unknown) > 5 else "")
+        note(f"{len(unknown)} jobs of {fit} have no known graph and are not learnt from: {some}")
+    if not rows:
+        raise ConfigError(
+            f"{fit}: no job there has a known graph; write the steps of its models with --add-work FILE "
+            "--name model@dataset, and give them with --works FILE"
+        )
+    restricted = sorted({row.licence for row in rows if "commercial" in row.licence.casefold()})
+    if restricted:
+        warn(f"{fit}: rows under {', '.join(restricted)}; what is fitted on them must not be passed on")
+    predictor = ResourcePredictor().fit(rows)
+    if save is not None:
+        file = fit / "solo_profiles.csv" if fit.is_dir() else fit
+        save_predictor(predictor, save, rows=rows, files=[file])
+        note(f"wrote {save}")
+    return predictor, rows
+
+
+def _verdicts(graph: Graph, types: list[str]) -> dict[str, str]:
+    from cotenant.profiles.graph.memory import fit_on
+
+    return {name: fit.verdict for name, _, fit in fit_on(graph, types)}
+
+
+def _range(interval: Interval, digits: int = 0, unit: str = "") -> str:
+    if interval.low == interval.high:
+        return f"{interval.mean:.{digits}f}{unit}"
+    return f"{interval.mean:.{digits}f}{unit} ({interval.low:.{digits}f} to {interval.high:.{digits}f})"
+
+
+def _time(interval: Interval) -> str:
+    unit, factor = ("s", 1.0) if interval.mean >= 1 else ("ms", 1e3)
+    middle, low, high = (
+        f"{factor * seconds:#.3g}".rstrip(".") if factor * seconds < 1000 else f"{factor * seconds:.0f}"
+        for seconds in (interval.mean, interval.low, interval.high)
+    )
+    return f"{middle} {unit}" if low == high else f"{middle} {unit} ({low} to {high})"
+
+
+def _basis(predictor: ResourcePredictor) -> str:
+    if not predictor.fits_:
+        return "from datasheets alone (roofline); --fit TABLE learns from measured runs"
+    used = ", ".join(f"{name} by {fit.learner}" for name, fit in predictor.fits_.items())
+    return f"fitted: {used}"
+
+
+def _print_found(
+    work: StepWork, found: list[ResourceForecast], verdicts: dict[str, str], predictor: ResourcePredictor
+) -> None:
+    say(f"{work.name}: batch {work.batch}, {work.precision}, {work.optimiser}, alone; {_basis(predictor)}")
+    rows = [
+        (
+            one.device_type,
+            _range(one.gpu_util),
+            _range(one.mem_util),
+            _time(one.iteration_s),
+            _range(one.mem_mib),
+            verdicts[one.device_type],
+        )
+        for one in found
+    ]
+    print_table(("device type", "busy, %", "memory busy, %", "one step", "memory, MiB", "verdict"), rows)
+    say(
+        "in brackets: nine times in ten within; a job that waits for its input takes longer and is less busy:"
+    )
+    say("give the time of one step as measured (--iteration), and utilisation is surer")
+
+
+def _as_json(
+    work: StepWork, found: list[ResourceForecast], verdicts: dict[str, str], predictor: ResourcePredictor
+) -> dict[str, Any]:
+    import msgspec
+
+    devices = [msgspec.to_builtins(one) | {"verdict": verdicts[one.device_type]} for one in found]
+    head = {"name": work.name, "batch": work.batch, "precision": work.precision, "optimiser": work.optimiser}
+    fits = {name: msgspec.to_builtins(fit) for name, fit in predictor.fits_.items()}
+    return {
+        **head,
+        "fits": fits,
+        "efficiency": msgspec.to_builtins(predictor.efficiency_),
+        "devices": devices,
+    }
+
+
+def _print_fits(predictor: ResourcePredictor, rows: list[Observation], as_json: bool) -> None:
+    import msgspec
+
+    if as_json:
+        fits = {name: msgspec.to_builtins(fit) for name, fit in predictor.fits_.items()}
+        print_json({"fits": fits, "efficiency": msgspec.to_builtins(predictor.efficiency_)})
+        return
+    table = [
+        (
+            name,
+            fit.learner,
+            f"{fit.errors[fit.learner]:.3f}",
+            f"{fit.doubt:.3f}",
+            str(fit.rows),
+            str(fit.families),
+        )
+        for name, fit in predictor.fits_.items()
+    ]
+    heads = ("target", "learner", "error on unseen families", "half width", "rows", "families")
+    print_table(heads, table, right=heads[2:])
+    say("errors and widths are of natural logarithms: of times and sizes, of 1 + per cent for utilisations")

@@ -1,0 +1,167 @@
+"""The predictor: choosing, intervals, saving, and tables of runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from cotenant.errors import ConfigError, UnknownNameError
+from cotenant.predictors.resources.folds import balanced, family_folds, family_quantile
+from cotenant.predictors.resources.modelfile import load_predictor, save_predictor
+from cotenant.predictors.resources.observations import observed
+from cotenant.predictors.resources.predictor import ResourcePredictor, out_of_fold
+from cotenant.predictors.resources.roofline import rates_of
+from cotenant.predictors.resources.validation import importance
+from cotenant.predictors.resources.work import StepWork
+from cotenant.profiles.runs import JobConfig, SoloRun
+from tests.predictors.resources.made import observations, work
+
+FEW = ("roofline", "roofline+linear", "boosting")
+
+
+def test_families_are_never_split() -> None:
+    names = [f"f{i % 7}" for i in range(40)]
+    judged = np.zeros(40, int)
+    for seen, held in family_folds(names, 4):
+        assert not {names[i] for i in seen} & {names[i] for i in held}
+        judged[held] += 1
+    assert judged.tolist() == [1] * 40
+
+
+def test_quantiles_and_weights_count_families_alike() -> None:
+    assert balanced(["a", "a", "a", "b"]).tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2.0])
+    values = np.array([1.0] * 9 + [5.0])
+    # Of the rows nine in ten are 1, of the families one in two.
+    assert family_quantile(values, ["a"] * 9 + ["b"], 0.6) == 5.0
+
+
+def test_fitted_on_what_a_roofline_made_it_predicts_unseen_families() -> None:
+    predictor = ResourcePredictor(learners=FEW).fit(observations())
+    fit = predictor.fits_["gpu_util"]
+    assert fit.learner == "roofline"  # nothing is left to learn: of equals the simplest
+    assert fit.errors["roofline"] < 0.1 < fit.errors["boosting"]
+    assert (fit.rows, fit.families) == (36, 12)
+    unseen = observations(families=20)[36:]
+    said = predictor.predict([r.work for r in unseen], [r.rates for r in unseen])
+    for forecast, row in zip(said, unseen, strict=True):
+        assert forecast.iteration_s.mean == pytest.approx(row.iteration_s, rel=0.2)
+        assert forecast.mem_mib.mean == pytest.approx(row.mem_mib, rel=0.1)
+        assert forecast.gpu_util.low <= forecast.gpu_util.mean <= forecast.gpu_util.high <= 100.0
+
+
+def test_what_the_roofline_gets_wrong_is_learnt() -> None:
+    rows = [
+        msgspec.structs.replace(r, mem_mib=(r.mem_mib or 0) * (1.5 if "convolution" in r.work.counts else 1.0))
+        for r in observations(families=16)
+    ]
+    fit = ResourcePredictor(learners=("roofline", "roofline+boosting")).fit(rows).fits_["mem_mib"]
+    assert fit.learner == "roofline+boosting"
+    assert fit.errors["roofline+boosting"] < 0.6 * fit.errors["roofline"]
+
+
+def test_a_known_iteration_tells_who_waits() -> None:
+    predictor = ResourcePredictor(learners=("roofline",)).fit(observations())
+    row = observations()[2]
+    seconds = row.iteration_s or 0.0
+    same, waiting = (
+        predictor.predict([row.work], [row.rates], iteration_s=[s])[0] for s in (seconds, 10 * seconds)
+    )
+    assert same.gpu_util.mean == pytest.approx(row.gpu_util, rel=0.1)
+    assert waiting.gpu_util.mean == pytest.approx((row.gpu_util or 0) / 10, rel=0.15)
+    assert waiting.iteration_s.low == waiting.iteration_s.high == 10 * seconds
+
+
+def test_without_a_fit_every_catalogued_device_is_served() -> None:
+    found = ResourcePredictor().predict([work(1, 32)] * 2, [rates_of("K80"), rates_of("H100")])
+    assert found[0].iteration_s.mean > found[1].iteration_s.mean
+    assert found[0].mem_mib.mean == pytest.approx(work(1, 32).memory_bytes / 2**20)
+    assert found[0].mem_mib.high == pytest.approx(work(1, 32).memory_high_bytes / 2**20)
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    rows = observations(families=6)
+    one = out_of_fold(rows, FEW, seed=3)["gpu_util"]["roofline+linear"]
+    other = out_of_fold(rows[::-1], FEW, seed=3)["gpu_util"]["roofline+linear"]
+    np.testing.assert_allclose(one, other[::-1], rtol=1e-4)
+
+
+def test_saved_and_read_again_it_says_the_same(tmp_path: Path) -> None:
+    rows = observations(families=8, noise=0.2)
+    predictor = ResourcePredictor(learners=(*FEW, "roofline+forest"), seed=5).fit(rows)
+    card = save_predictor(predictor, tmp_path / "m.json", rows=rows)
+    again, notes = load_predictor(tmp_path / "m.json")
+    assert notes == ()
+    assert (card["licences"], card["device_types"]) == (["MIT"], ["V100"])
+    works, rates = [work(30, 16)], [rates_of("T4")]
+    assert again.predict(works, rates) == predictor.predict(works, rates)
+
+
+def test_a_file_that_was_changed_is_refused_or_told(tmp_path: Path) -> None:
+    rows = observations(families=5)
+    path = tmp_path / "m.json"
+    save_predictor(ResourcePredictor(learners=("linear",)).fit(rows), path, rows=rows)
+    saved = json.loads(path.read_text())
+    path.write_text(json.dumps(saved | {"format": "other"}))
+    with pytest.raises(ConfigError, match="fit it again"):
+        load_predictor(path)
+    changed = json.loads(json.dumps(saved))
+    changed["targets"]["gpu_util"]["check"][0] += 1.0
+    path.write_text(json.dumps(changed))
+    assert load_predictor(path)[1][0].startswith("gpu_util: linear differs by 1")
+    del changed["targets"]["gpu_util"]["y"][0]
+    path.write_text(json.dumps(changed))
+    with pytest.raises(ConfigError, match="gpu_util"):
+        load_predictor(path)
+    path.write_text("{")
+    with pytest.raises(ConfigError, match="no saved resource predictor"):
+        load_predictor(path)
+
+
+def test_unknown_learners_are_named() -> None:
+    with pytest.raises(UnknownNameError, match="roofline"):
+        ResourcePredictor(learners=("rooflin",))
+
+
+def test_parameters_follow_scikit_learns_convention() -> None:
+    predictor = ResourcePredictor(seed=4, folds=3)
+    assert predictor.get_params()["seed"] == 4
+    assert predictor.set_params(folds=5).folds == 5
+    assert predictor.seed == 4
+
+
+def test_a_feature_that_decides_is_found() -> None:
+    rows = [
+        msgspec.structs.replace(r, mem_mib=float(100 * r.work.batch)) for r in observations(families=10)
+    ]
+    found = importance(rows, "mem_mib", "boosting", repeats=3)
+    assert found[0][0] == "log_batch"
+    assert found[0][1] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("throughput", "unit", "seconds"),
+    [(4.0, "steps/s", 0.25), (64.0, "images/s", 0.5), (64.0, "kwords/s", None), (None, "steps/s", None)],
+)
+def test_tables_are_read_in_their_units(throughput: float | None, unit: str, seconds: float | None) -> None:
+    job = JobConfig(model="m", dataset="d", batch=32, family="F")
+    run = SoloRun(source="s", device_type="V100", job=job, throughput=throughput, unit=unit, mem_mib=5.0)
+    rows, unknown = observed([run], [StepWork(name="m@d", batch=32)])
+    assert [(r.iteration_s, r.family, r.mem_mib) for r in rows] == [(seconds, "F", 5.0)]
+    assert unknown == []
+
+
+def test_jobs_without_a_graph_are_named_and_those_on_many_devices_left_out() -> None:
+    jobs = [
+        JobConfig(model="m", batch=8),
+        JobConfig(model="m", batch=8, amp=1),
+        JobConfig(model="n", batch=8),
+        JobConfig(model="m", batch=8, num_gpus=2),
+    ]
+    runs = [SoloRun(source="s", device_type="T4", job=job, throughput=1.0, unit="steps/s") for job in jobs]
+    rows, unknown = observed(runs, [StepWork(name="m", batch=8)])
+    assert [r.work.precision for r in rows] == ["fp32"]
+    assert unknown == [("s", "m/b8+amp"), ("s", "n/b8")]
