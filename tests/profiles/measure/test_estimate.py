@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.profiles.measure.estimate import estimate, solo_speed
+from cotenant.profiles.measure.estimate import estimate, least_disturbed, solo_speed
 from cotenant.profiles.measure.records import Member, Repeat
 from cotenant.profiles.measure.worker import JobFailure
 
@@ -61,14 +61,17 @@ def test_speeds_of_one_session_are_never_divided_by_those_of_another() -> None:
     assert found["a", "c"].width_pct == math.inf
 
 
-def test_disturbed_repeats_are_used_only_where_there_are_no_others() -> None:
+def test_disturbed_repeats_are_used_only_where_there_are_too_few_others() -> None:
     solos = [_repeat(0, a=10.0), _repeat(1, b=10.0)]
-    clean = [_repeat(2, a=5.0, b=5.0), _repeat(3, a=5.0, b=5.0)]
-    bad = [_repeat(4, taken=0.3, a=2.0, b=2.0)]
+    clean = [_repeat(2 + i, a=5.0, b=5.0) for i in range(3)]
+    bad = [_repeat(6, taken=0.3, a=2.0, b=2.0), _repeat(7, taken=0.2, a=4.0, b=4.0)]
     found = estimate([*solos, *clean, *bad], disturbed_pct=5.0)["a", "b"]
-    assert (found.repeats, found.set_aside) == (2, 1)
+    assert (found.repeats, found.set_aside) == (3, 2)
     assert found.sides[0].norm == pytest.approx(0.5)
-    alone = estimate([*solos, *bad], disturbed_pct=5.0)["a", "b"]
+    # One clean one and the two best of three that are not.
+    worse = _repeat(8, taken=0.4, a=1.0, b=1.0)
+    assert least_disturbed([worse, *bad, clean[0]], 0.05) == [*bad, clean[0]]
+    alone = estimate([*solos, bad[0]], disturbed_pct=5.0)["a", "b"]
     assert (alone.repeats, alone.set_aside) == (1, 0)
     assert alone.sides[0].norm == pytest.approx(0.2)
 

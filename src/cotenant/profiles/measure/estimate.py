@@ -22,13 +22,15 @@ from scipy.stats import t as student
 
 from cotenant.profiles.measure.records import Member, Repeat
 
-__all__ = ["SetEstimate", "SideEstimate", "estimate", "solo_speed"]
+__all__ = ["SetEstimate", "SideEstimate", "estimate", "least_disturbed", "solo_speed"]
 
 _MEMORY_S = 60.0
 _PRIOR_WEIGHT = 4.0
 _FIRST_SPREAD = 0.05
 """Relative spread assumed before anything was repeated."""
 _OUTLIER = 4.0
+_ENOUGH = 3
+"""Repeats below which a disturbed one is better than none."""
 _LEVEL = 0.95
 
 
@@ -91,16 +93,33 @@ class SetEstimate(msgspec.Struct, frozen=True, kw_only=True):
 Solos = dict[tuple[int, str], list[tuple[float, float]]]
 
 
-def _solos(repeats: Iterable[Repeat], disturbed: float) -> Solos:
-    """(session, job) to (time, log speed) of runs alone; disturbed ones only where there are no others."""
-    clean: Solos = {}
-    rough: Solos = {}
+def least_disturbed(repeats: Sequence[Repeat], limit: float) -> list[Repeat]:
+    """Repeats from which others took no more than the limit; of fewer than three, the better half.
+
+    Parameters
+    ----------
+    repeats : sequence of Repeat
+        Of one set.
+    limit : float
+        Share of the time.
+    """
+    clean = [repeat for repeat in repeats if repeat.taken <= limit]
+    if len(clean) >= min(_ENOUGH, len(repeats)):
+        return clean
+    best = sorted(repeats, key=lambda repeat: repeat.taken)[: max(_ENOUGH, (len(repeats) + 1) // 2)]
+    return [repeat for repeat in repeats if repeat in best]
+
+
+def _solos(repeats: Iterable[Repeat], limit: float) -> Solos:
+    """(session, job) to (time, log speed) of runs alone."""
+    groups: dict[tuple[int, str], list[Repeat]] = {}
     for repeat in repeats:
         if len(repeat.jobs) == 1 and repeat.members:
-            into = rough if repeat.taken > disturbed else clean
-            key = (repeat.session, repeat.jobs[0])
-            into.setdefault(key, []).append((repeat.at_s, math.log(repeat.members[0].speed)))
-    return {**rough, **clean}
+            groups.setdefault((repeat.session, repeat.jobs[0]), []).append(repeat)
+    return {
+        key: [(r.at_s, math.log(r.members[0].speed)) for r in least_disturbed(group, limit)]
+        for key, group in groups.items()
+    }
 
 
 def solo_speed(solos: Sequence[tuple[float, float]], at_s: float) -> float:
@@ -123,7 +142,8 @@ def estimate(repeats: Sequence[Repeat], *, disturbed_pct: float) -> dict[tuple[s
     ----------
     repeats : sequence of Repeat
     disturbed_pct : float
-        Repeats with more of their time taken by others are used only if there are no others.
+        Repeats with more of their time taken by others are used only where there are fewer than
+        three others.
     """
     limit = disturbed_pct / 100.0
     solos = _solos(repeats, limit)
@@ -134,7 +154,7 @@ def estimate(repeats: Sequence[Repeat], *, disturbed_pct: float) -> dict[tuple[s
     used: dict[tuple[str, ...], list[Repeat]] = {}
     for jobs, tried in groups.items():
         ran = [r for r in tried if r.members and _has_solos(r, solos)]
-        used[jobs] = [r for r in ran if r.taken <= limit] or ran
+        used[jobs] = least_disturbed(ran, limit)
     solo_variance = _solo_variance(solos)
     ratios = {jobs: _ratios(kept, solos) for jobs, kept in used.items()}
     robust = _robust_spread(ratios)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cotenant.profiles.measure.estimate import SetEstimate, SideEstimate, estimate
+from cotenant.profiles.measure.estimate import SetEstimate, SideEstimate, estimate, least_disturbed
 from cotenant.profiles.measure.jobsfile import MeasureFile
 from cotenant.profiles.measure.records import Member, Repeat
 from cotenant.profiles.measure.schedule import all_sets
@@ -85,7 +85,7 @@ class _Maker:
         """A job alone; None if it was never tried."""
         tried = self._tried((name,))
         ran = [r for r in tried if r.members]
-        used = [r for r in ran if r.taken <= self._limit] or ran
+        used = least_disturbed(ran, self._limit)
         failed = [r.failures[0] for r in tried if r.failures]
         if not used and not failed:
             return None
