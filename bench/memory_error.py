@@ -146,8 +146,11 @@ def on_gpu(name: str, batch: int) -> dict[str, int]:
 
 
 def _measured(kind: str, name: str, batch: int) -> Any:
-    """Measure in a process of its own: forked, so that torch is imported once; anew for a GPU."""
-    context = multiprocessing.get_context("fork" if kind != "gpu" else "spawn")
+    """Measure in a process of its own.
+
+    Where only the allocator is asked, a forked one, so that torch is imported once.
+    """
+    context = multiprocessing.get_context("fork" if kind == "live" else "spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_tell, args=(sender, kind, name, batch))
     process.start()
@@ -175,27 +178,28 @@ def measure(names: list[str], cases: dict[str, tuple[int, ...]], device: str, ou
     from cotenant.profiles.zoo import makers  # noqa: F401
 
     torch.ones(8).sum().item()
-    known = set()
-    if out.exists():
-        known = {(r["name"], r["batch"]) for r in map(json.loads, out.read_text().splitlines())}
-    for name in names:
-        for batch in cases[name]:
+    kinds = {"cuda": {"gpu": "held"}, "cpu": {"live": "live", "resident": "peak"}}[device]
+    for kind, key in kinds.items():
+        rows = map(json.loads, out.read_text().splitlines()) if out.exists() else ()
+        known = {(r["name"], r["batch"]) for r in rows if key in r}
+        for name, batch in [(case, size) for case in names for size in cases[case]]:
             if (name, batch) in known:
                 continue
-            row: dict[str, Any] = {"name": name, "batch": batch, "device": device}
-            if device == "cuda":
-                row |= _measured("gpu", name, batch)
-            else:
-                row["live"] = _measured("live", name, batch)
-                row |= _measured("resident", name, batch)
+            found = _measured(kind, name, batch)
+            row = {"name": name, "batch": batch, "device": device}
+            row |= found if isinstance(found, dict) else {key: found}
             with out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-            print(row, file=sys.stderr)
+            print(row, file=sys.stderr, flush=True)
 
 
 def compare(measured: Path, names: list[str]) -> None:
     """Print predicted against measured, and the summary of all."""
-    rows = [r for r in map(json.loads, measured.read_text().splitlines()) if not names or r["name"] in names]
+    merged: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in map(json.loads, measured.read_text().splitlines()):
+        if not names or row["name"] in names:
+            merged.setdefault((row["name"], row["batch"]), {}).update(row)
+    rows = [row for row in merged.values() if row["name"] in CASES and ("live" in row or "held" in row)]
     order = list(CASES)
     rows.sort(key=lambda r: (order.index(r["name"]), r["batch"]))
     live: list[tuple[float, float, float]] = []
@@ -207,14 +211,19 @@ def compare(measured: Path, names: list[str]) -> None:
         cpu = row["device"] == "cpu"
         options = Options(batch=row["batch"], optimiser=recipe.optimiser, device="cpu" if cpu else "gpu")
         forecast = forecast_memory(read_builder(builder_of(recipe), options))
-        tensors, process = (row["live"], row["peak"]) if cpu else (row["allocated"], row["held"])
+        tensors, process = (row["live"], row.get("peak")) if cpu else (row["allocated"], row["held"])
         live.append((tensors, forecast.live_bytes, tensors_p95(forecast)))
-        whole.append((process, forecast.p50_bytes, forecast.p95_bytes))
-        print(
-            f"| {row['name']} | {row['batch']} | {tensors / MIB:,.0f} | {forecast.live_bytes / MIB:,.0f} "
-            f"| {_percent(live[-1])} | {process / MIB:,.0f} | {forecast.p50_bytes / MIB:,.0f} "
-            f"| {forecast.p95_bytes / MIB:,.0f} | {_percent(whole[-1])} |"
-        )
+        line = f"| {row['name']} | {row['batch']} | {tensors / MIB:,.0f} | {forecast.live_bytes / MIB:,.0f} "
+        line += f"| {_percent(live[-1])} "
+        if process:
+            whole.append((process, forecast.p50_bytes, forecast.p95_bytes))
+            line += (
+                f"| {process / MIB:,.0f} | {forecast.p50_bytes / MIB:,.0f} | {forecast.p95_bytes / MIB:,.0f} "
+            )
+            line += f"| {_percent(whole[-1])} |"
+        else:
+            line += "| | | | |"
+        print(line, flush=True)
     _summary("tensors", live)
     _summary("process", whole)
 

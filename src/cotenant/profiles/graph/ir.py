@@ -161,6 +161,8 @@ class Op(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         is in a cache.
     saved : tuple of int
         Tensors that it keeps for the backward pass.
+    workspace_bytes : int
+        Held inside the kernel while it runs, as far as known.
     """
 
     name: str
@@ -172,6 +174,7 @@ class Op(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     scalar_ops: int = 0
     moved_bytes: int = 0
     saved: tuple[int, ...] = ()
+    workspace_bytes: int = 0
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):

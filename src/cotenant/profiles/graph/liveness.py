@@ -77,6 +77,8 @@ def peak_of(graph: Graph) -> Peak:
         change[max(storage.born, 0)] += storage.size_bytes
         change[storage.dies + 1] -= storage.size_bytes
     live = np.cumsum(change)[: end + 1]
+    inside = np.fromiter((op.workspace_bytes for op in graph.ops), np.int64, end)
+    live[:end] += inside
     if end:
         live[end] += moment_bytes(graph)
     at = int(np.argmax(live))
@@ -86,7 +88,7 @@ def peak_of(graph: Graph) -> Peak:
             parts[_PART[storage.role] if not _is_temporary(storage.role, storage.saved) else "temporary"] += (
                 storage.size_bytes
             )
-    parts["temporary"] += moment_bytes(graph) if at == end else 0
+    parts["temporary"] += moment_bytes(graph) if at == end else int(inside[at])
     state = state_bytes(graph)
     return Peak(
         total_bytes=sum(parts.values()) + state,

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -159,10 +160,10 @@ class Tape(Lenient):
             scalar = _scalars(name, kind, args, read, written)
             index = sum(_extent(t) for t in read if t.dtype == torch.int64)
             moved = cost_of(name, map(_extent, read), map(_extent, written), index)
-        full = f"{func.namespace}.{name}"
+        inside = _inside(name, kind, args, read, written) if self.device == "cpu" else 0
         self.ops.append(
             Op(
-                name=full,
+                name=f"{func.namespace}.{name}",
                 kind=kind,
                 phase=self.phase,
                 inputs=inputs,
@@ -170,6 +171,7 @@ class Tape(Lenient):
                 flops=flops,
                 scalar_ops=scalar,
                 moved_bytes=moved,
+                workspace_bytes=inside,
             )
         )
 
@@ -235,17 +237,7 @@ class Tape(Lenient):
         kept = tuple(t for t in dict.fromkeys(op.inputs + op.outputs) if tensors[t].storage in self._kept)
         if not kept:
             return op
-        return Op(
-            name=op.name,
-            kind=op.kind,
-            phase=op.phase,
-            inputs=op.inputs,
-            outputs=op.outputs,
-            flops=op.flops,
-            scalar_ops=op.scalar_ops,
-            moved_bytes=op.moved_bytes,
-            saved=kept,
-        )
+        return msgspec.structs.replace(op, saved=kept)
 
 
 def _ctc(args: Sequence[Any]) -> Any:
@@ -254,6 +246,32 @@ def _ctc(args: Sequence[Any]) -> Any:
     steps, batch = scores.shape[:2]
     longest = targets.shape[1] if targets.dim() > 1 else targets.numel() // max(batch, 1)
     return scores.new_empty((batch,)), scores.new_empty((batch, steps, 2 * longest + 1))
+
+
+_PROMOTING = frozenset(("elementwise", "reduction", "loss", "activation"))
+
+
+def _inside(
+    name: str,
+    kind: OpKind,
+    args: Sequence[Any],
+    read: Sequence[torch.Tensor],
+    written: Sequence[torch.Tensor],
+) -> int:
+    """What a CPU kernel holds for a moment, as PyTorch's profiler shows it.
+
+    The gradient of a convolution's weight is made in the library's layout and copied; operands
+    of another type are converted as a whole first (a GPU does both element by element).
+    """
+    if name == "convolution_backward":
+        return _extent(args[2]) if args[10][1] else 0
+    if kind not in _PROMOTING or not written:
+        return 0
+    out = written[0]
+    # A comparison's own type says nothing of the type in which it compares.
+    if out.dtype == torch.bool:
+        return 0
+    return sum(t.numel() * out.element_size() for t in read if t.dtype != out.dtype and t.numel() > 1)
 
 
 def _distinct(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
