@@ -76,10 +76,15 @@ def simulate(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; see docs/settings.md.")
     ] = None,
     forecast: Annotated[
-        str, typer.Option("--forecast", help="What policies know of speeds: lookup, contention, perfect.")
+        str,
+        typer.Option(
+            "--forecast",
+            help="What policies know of speeds: lookup, adaptive, ..., see docs/interference.md.",
+        ),
     ] = "lookup",
     runtime: Annotated[
-        str, typer.Option("--runtime", help="... of running times: history, declared, noisy, perfect.")
+        str,
+        typer.Option("--runtime", help="... of running times: history, recent, declared, noisy, perfect."),
     ] = "history",
     truth: Annotated[
         str, typer.Option("--truth", help="What is true of speeds: auto, measured, campaign, modelled.")
