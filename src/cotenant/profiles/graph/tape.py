@@ -82,6 +82,7 @@ class Tape(Lenient):
         self._born: list[int] = []
         self._dies: list[int | None] = []
         self._kept: set[int] = set()
+        self._closed = False
         self._live: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     # --- storages -------------------------------------------------------------------------
@@ -109,7 +110,8 @@ class Tape(Lenient):
 
     def _death(self, key: int, _: object) -> None:
         _, number = self._live.pop(key)
-        self._dies[number] = len(self.ops) - 1
+        if not self._closed:
+            self._dies[number] = len(self.ops) - 1
 
     def _tensor(self, tensor: torch.Tensor, *, role: Role = "activation", before: bool = False) -> int:
         storage = self._storage(tensor, role, before)
@@ -123,10 +125,11 @@ class Tape(Lenient):
         self.phase = "backward"
         self._kept = {n for _, n in self._live.values() if self._born[n] >= 0}
 
-    def mark_gradients(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Give storages their role as gradients of weights."""
-        for tensor in tensors:
+    def close(self, gradients: Iterable[torch.Tensor]) -> None:
+        """The step is over: these are weights' gradients, and what lives now outlives it."""
+        for tensor in gradients:
             self._role[self._storage(tensor, "gradient", before=False)] = "gradient"
+        self._closed = True
 
     # --- operators ------------------------------------------------------------------------
 
@@ -261,10 +264,15 @@ def _inside(
     """What a CPU kernel holds for a moment, as PyTorch's profiler shows it.
 
     The gradient of a convolution's weight is made in the library's layout and copied; operands
-    of another type are converted as a whole first (a GPU does both element by element).
+    of another type are converted as a whole first, which a GPU does element by element.
     """
     if name == "convolution_backward":
         return _extent(args[2]) if args[10][1] else 0
+    if name.startswith("mkldnn_rnn_layer"):
+        # Weights in the library's layout (and their gradients), and the gates of every step.
+        weights = _extent(args[1]) + _extent(args[2])
+        gates = args[0].shape[0] * args[0].shape[1] * args[1].shape[0] * args[0].element_size()
+        return int(gates + weights * (2 if name.endswith("backward") else 1))
     if kind not in _PROMOTING or not written:
         return 0
     out = written[0]

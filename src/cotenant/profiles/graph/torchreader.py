@@ -261,7 +261,7 @@ def _run(call: _Call, notes: list[str], *, backward: bool) -> Tape:
             if not backward:
                 stack.enter_context(torch.no_grad())
             _step(call, tape, notes, backward=backward)
-        tape.mark_gradients(p.grad for p in module.parameters() if p.grad is not None)
+        tape.close(p.grad for p in module.parameters() if p.grad is not None)
     finally:
         if collects:
             gc.enable()
