@@ -2,7 +2,10 @@
 
 from typing import Any
 
+from cotenant.engine.state import State
 from cotenant.model import events as ev
+from cotenant.model.cluster import Cluster, DeviceType, Node
+from cotenant.model.jobs import Job
 from cotenant.model.quantities import GIB
 from cotenant.model.settings import Settings
 from cotenant.policies.packing import BestFit
@@ -28,3 +31,38 @@ def test_without_rate_events_every_job_ends_as_before() -> None:
     assert not any(isinstance(e, ev.Rated) for e in untold.events)
     rest = [e for e in told.events[1:-1] if not isinstance(e, ev.Rated)]
     assert rest == untold.events[1:-1]
+
+
+def _quiet_state(**settings: Any) -> State:
+    return State(
+        Cluster(
+            nodes=(Node(name="n", gpus=(("gpu", 2),)),),
+            types=(DeviceType(name="gpu", memory_bytes=16 * GIB),),
+        ),
+        Settings(rate_events=False, restore_s=10.0, state_bytes_per_s=1e9, **settings),
+    )
+
+
+def test_without_rate_events_no_work_counts_while_a_job_starts_up_or_loads() -> None:
+    state = _quiet_state(start_s=5.0)
+    job = Job(id=0, name="a", submit_s=0.0, memory_bytes=20 * 10**9, estimate_s=100.0)
+    state.apply(ev.Submitted(0.0, job))
+    state.apply(ev.Started(0.0, 0, 1, (0,)))
+    record = state.records[0]
+    # It starts up until 5.
+    assert [record.work_at(t) for t in (0.0, 5.0, 35.0)] == [0.0, 0.0, 30.0]
+    assert [record.remaining_at(t) for t in (0.0, 5.0, 35.0)] == [100.0, 100.0, 70.0]
+    state.apply(ev.Stopping(35.0, 0, 1, True))
+    state.apply(ev.Suspended(55.0, 0, 1, 30.0))
+    assert record.work_at(90.0) == 30.0
+    # To load 20 GB takes 20 s, and to warm up 10.
+    state.apply(ev.Started(100.0, 0, 1, (1,), None, True))
+    assert [record.work_at(t) for t in (100.0, 129.0, 140.0)] == [30.0, 30.0, 40.0]
+    # A move saves for 20 s and then loads for 30; what was loaded before the first ended would be lost.
+    state.apply(ev.Moved(140.0, 0, 1, (0,)))
+    assert [record.work_at(t) for t in (140.0, 190.0, 195.0)] == [40.0, 40.0, 45.0]
+    state.apply(ev.Released(160.0, 0, (1,)))
+    state.apply(ev.Resized(195.0, 0, 1, (0, 1)))
+    assert [record.work_at(t) for t in (195.0, 245.0, 246.0)] == [45.0, 45.0, 46.0]
+    state.apply(ev.Resized(246.0, 0, 1, (0, 1)))  # the same devices: nothing to load
+    assert record.work_at(250.0) == 50.0

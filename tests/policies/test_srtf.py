@@ -147,3 +147,14 @@ def test_the_mean_equals_that_of_a_brute_force(jobs: list[tuple[int, int]], serv
 def test_a_negative_margin_is_refused() -> None:
     with pytest.raises(ConfigError, match="margin_s must be zero or more"):
         Srtf(margin_s=-1.0)
+
+
+def test_a_cold_start_is_not_taken_for_work_where_speeds_are_not_told() -> None:
+    # a starts up until 50 and works until 60; b (15 s) waits for it, then starts up for 50 s itself.
+    quiet = Settings(start_s=50.0, rate_events=False)
+    h = Harness("1x1", Srtf(margin_s=0.0), settings=quiet)
+    h.submit("a", runs_s=10.0, estimate_s=10.0)
+    h.submit("b", at_s=1.0, runs_s=15.0, estimate_s=15.0)
+    run = h.run()
+    assert stops(run) == []
+    assert (run.end_s("a"), run.end_s("b")) == (60.0, 125.0)

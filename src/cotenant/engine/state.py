@@ -62,14 +62,8 @@ class State(Source):
         self.memo: Any = None
         self.service = ServiceCounts()
         self.counts_service = True
-        self.counts = {
-            "submitted": 0,
-            "done": 0,
-            "failed": 0,
-            "cancelled": 0,
-            "lost": 0,
-            "rejected": 0,
-        }
+        self.counts = dict.fromkeys(("submitted", "done", "failed", "cancelled", "lost", "rejected"), 0)
+        self._untold = not settings.rate_events  # then what holds up work is reckoned, not told
         self._runtime = runtime
         self.hooks: dict[str, list[Callable[..., None]]] = {name: [] for name in HOOKS}
         self._enqueued, self._dequeued = self.hooks["enqueued"], self.hooks["dequeued"]
@@ -181,6 +175,8 @@ class State(Source):
         record.attempt = event.attempt
         record.started_s = record.rated_s = event.t
         record.rate = 1.0
+        if self._untold:
+            record.rated_s += self.settings.startup_s(record.job, event.resumed)
         if record.hold is not None:
             record.hold = None
         self.running[job_id] = record
@@ -245,9 +241,7 @@ class State(Source):
         job = record.job
         place = Placement(event.devices, event.share or WHOLE)
         self.ledger.begin_move(record.id, place, job.cpu_milli, job.host_memory_bytes)
-        record.place = place
-        for placed in self._placed:
-            placed(record, place)
+        self._arrive(record, place, event.t)
 
     def _released(self, event: ev.Released) -> None:
         record = self.records.get(event.id)
@@ -268,9 +262,7 @@ class State(Source):
         place = Placement(event.devices, event.share or WHOLE)
         self.ledger.occupy(record.id, place, job.cpu_milli, job.host_memory_bytes)
         self.books.used[job.tenant] += len(place.devices) - len(old.devices)
-        record.place = place
-        for placed in self._placed:
-            placed(record, place)
+        self._arrive(record, place, event.t if place.devices != old.devices else None)
 
     def _reserved(self, event: ev.Reserved) -> None:
         record = self._expect(event.id, event, Status.PENDING)
@@ -345,6 +337,14 @@ class State(Source):
         self.memo = event.memo
 
     # -- helpers ---------------------------------------------------------------------
+
+    def _arrive(self, record: JobRecord, place: Placement, moved_s: float | None) -> None:
+        """A running job has another place; on other devices it first loads what it saved."""
+        record.place = place
+        if self._untold and moved_s is not None:
+            record.pause(moved_s, self.settings.restore_s + 2.0 * self.settings.transfer_s(record.job))
+        for placed in self._placed:
+            placed(record, place)
 
     def _leave_queue(self, record: JobRecord) -> None:
         record.status = Status.ENDED

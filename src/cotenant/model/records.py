@@ -62,7 +62,8 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
     ran_s : float
         Seconds it held devices before ``started_s``.
     work_s, rate, rated_s : float
-        Useful work of this attempt up to ``rated_s``, and the speed since then.
+        Useful work of this attempt up to ``rated_s``, and the speed since then. ``rated_s`` lies
+        ahead while a job loads whose speeds are not told: until then it does not work.
     predicted_s : float
         Predicted work of the whole attempt, in reference-device seconds; 0 if unknown.
     hold : Reason or None
@@ -102,7 +103,8 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
 
     def work_at(self, now: float) -> float:
         """Useful work of this attempt so far, in reference-device seconds."""
-        return self.work_s + self.rate * (now - self.rated_s)
+        elapsed = now - self.rated_s
+        return self.work_s + self.rate * elapsed if elapsed > 0.0 else self.work_s
 
     def remaining_at(self, now: float) -> float:
         """Predicted work left; a job that outlives its prediction is given twice as much again.
@@ -112,10 +114,16 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
         predicted = self.predicted_s
         if predicted <= 0.0:
             return float("inf")
-        done = self.work_s + self.rate * (now - self.rated_s)
+        done, elapsed = self.work_s, now - self.rated_s
+        if elapsed > 0.0:
+            done += self.rate * elapsed
         while predicted <= done:
             predicted *= 2.0
         return predicted - done
+
+    def pause(self, now: float, seconds: float) -> None:
+        """It saves or loads from now on, and works again after so many seconds."""
+        self.work_s, self.rated_s = self.work_at(now), now + seconds
 
     def attained_at(self, now: float) -> float:
         """Device-seconds held so far: attained service (Tiresias, NSDI'19, section 3)."""

@@ -56,7 +56,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
         How often a job that lost its device is tried again.
     rate_events : bool
         Whether every change of speed is logged. If not, logs are shorter, metrics that need
-        speeds are n/a, and policies take every job to run at speed 1.0 from its start.
+        speeds are n/a, and policies take every job to run at speed 1.0 once it has started up
+        or loaded its state.
     """
 
     gang_span: Literal["never", "larger-than-node", "any"] = "larger-than-node"
@@ -82,6 +83,12 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
         """Seconds to save a job's state, or to load it: the price the world charges and policies reckon with."""
         size = job.state_bytes or job.memory_bytes * self.state_fraction
         return size / self.state_bytes_per_s
+
+    def startup_s(self, job: Job, resumed: bool) -> float:
+        """Seconds between start and first useful work: a cold start, or loading saved state."""
+        if resumed:
+            return self.decision_latency_s + self.restore_s + self.transfer_s(job)
+        return self.decision_latency_s + self.start_s
 
     def check(self) -> Settings:
         """Return self if every value is in range.

@@ -44,9 +44,7 @@ def order(record: JobRecord) -> int:
 
 def startup_s(settings: Settings, record: JobRecord) -> float:
     """Seconds between start and first useful work: a cold start, or loading saved state."""
-    if not record.suspended:
-        return settings.decision_latency_s + settings.start_s
-    return settings.decision_latency_s + settings.restore_s + settings.transfer_s(record.job)
+    return settings.startup_s(record.job, record.suspended)
 
 
 class Speeds:
