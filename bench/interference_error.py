@@ -22,7 +22,7 @@ import numpy as np
 
 from cotenant.predictors.interference.evaluate import Report, judge
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
-from cotenant.profiles.runs import CoRun, SoloRun
+from cotenant.profiles.runs import CoRun, JobConfig, SoloRun
 from cotenant.profiles.runsfile import read_co_runs, read_solo_runs
 
 TARGETS = (
@@ -75,18 +75,20 @@ def with_two(
     known = {job for run in predictor.runs if (run.source, run.device_type) == world for job in run.key}
     fresh = sorted({side.job for run in asked for side in run.sides} - known)
     taken: list[CoRun] = []
+    planned: list[tuple[JobConfig, JobConfig]] = []
     for job in fresh:
         mine = [
             run for run in asked
-            if run.status == "ok" and job in run.key and run not in taken and all(s.usable for s in run.sides)
+            if run.status == "ok" and job in run.key and run not in taken and any(s.usable for s in run.sides)
         ]  # fmt: skip
         partner = {next((j for j in run.key if j != job), job): run for run in mine}
         order = sorted(partner)
         if seed is None:
-            chosen = predictor.suggest(job, world, partners=order, count=2) if order else []
+            chosen = predictor.suggest(job, world, partners=order, planned=planned) if order else []
         else:
             chosen = [order[i] for i in rng.permutation(len(order))[:2]]
         taken.extend(partner[p] for p in chosen)
+        planned.extend((job, p) for p in chosen)
     predictor.observe(taken)
     return [run for run in asked if run not in taken]
 

@@ -208,39 +208,60 @@ class WorldGroup:
         self,
         job: JobConfig,
         world: World,
-        known: Sequence[JobConfig],
         partners: Sequence[JobConfig],
         count: int,
+        planned: Sequence[tuple[JobConfig, JobConfig]] = (),
     ) -> list[JobConfig]:
-        """Partners whose co-run with a job removes most variance of all about that job."""
+        """Partners whose co-run with a job removes most variance of all about that job.
+
+        Parameters
+        ----------
+        job, world, partners, count
+            As ``AdaptiveInterferencePredictor.suggest``.
+        planned : sequence of pairs of JobConfig
+            Co-runs that will be measured anyway.
+        """
         model = next(iter(self._effects.values()), None)
         if model is None:
             return list(partners[:count])
+        table = self.table
+        known = sorted({name[0] for name in table.names if name[1] == world and name[0] != job})
         everyone = list(dict.fromkeys([*known, *partners]))
-        self.table.add([(j, world) for j in (job, *everyone)])
-        it = self.table.ids[(job, world)]
-        them = np.array([self.table.ids[(j, world)] for j in everyone], np.intp)
-        its = np.full(len(them), it, np.intp)
-        left = model.posterior(np.concatenate([its, them]), np.concatenate([them, its]))
-        n, noise = len(everyone), model.spec.noise
-        chosen: list[JobConfig] = []
+        table.add([(j, world) for pair in planned for j in pair])
+        table.add([(j, world) for j in (job, *everyone)])
+        ids = [table.ids[(j, world)] for j in everyone]
+        ahead = [(table.ids[(a, world)], table.ids[(b, world)]) for a, b in planned]
+        it, n = table.ids[(job, world)], len(everyone)
+        victim = [it] * n + ids + [v for a, b in ahead for v in (a, b)]
+        other = [*ids, *[it] * n] + [o for a, b in ahead for o in (b, a)]
+        left = model.posterior(np.array(victim, np.intp), np.array(other, np.intp))
+        noise = model.spec.noise
+        if ahead:
+            left = _given(left, list(range(2 * n, len(victim))), noise)
         candidates = [everyone.index(p) for p in dict.fromkeys(partners)]
+        chosen: list[JobConfig] = []
         while candidates and len(chosen) < count:
-            gains = []
-            for c in candidates:
-                at = [c, c + n]
-                inner = left[np.ix_(at, at)] + noise * np.eye(2)
-                gains.append(float(np.trace(np.linalg.solve(inner, left[at] @ left[:, at]))))
+            gains = [_gain(left[: 2 * n], [c, c + n], noise) for c in candidates]
             best = candidates.pop(int(np.argmax(gains)))
-            at = [best, best + n]
-            inner = left[np.ix_(at, at)] + noise * np.eye(2)
-            left = left - left[:, at] @ np.linalg.solve(inner, left[at])
+            left = _given(left, [best, best + n], noise)
             chosen.append(everyone[best])
         return chosen
 
     def scale(self, node: Node) -> float:
         """By what published speeds of this job exceed re-based ones."""
         return self.scales.get(node, 1.0)
+
+
+def _gain(left: Array, at: list[int], noise: float) -> float:
+    """Variance that measuring these rows removes from all."""
+    inner = left[np.ix_(at, at)] + noise * np.eye(len(at))
+    return float(np.sum(left[:, at].T * np.linalg.solve(inner, left[:, at].T)))
+
+
+def _given(left: Array, at: list[int], noise: float) -> Array:
+    """Covariance that remains once these rows are measured."""
+    inner = left[np.ix_(at, at)] + noise * np.eye(len(at))
+    return np.asarray(left - left[:, at] @ np.linalg.solve(inner, left[at]))
 
 
 def _thinned(rows: Rows) -> Rows:

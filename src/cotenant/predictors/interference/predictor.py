@@ -19,7 +19,7 @@ from cotenant.errors import ConfigError, UnknownNameError
 from cotenant.predictors.interference.cases import ELSEWHERE, KNOWN, NEVER
 from cotenant.predictors.interference.group import WorldGroup
 from cotenant.predictors.interference.jobs import SoloIndex, World
-from cotenant.predictors.interference.links import MIN_SPEED
+from cotenant.predictors.interference.links import MAX_SPEED, MIN_SPEED
 from cotenant.predictors.interference.selection import Choice
 from cotenant.predictors.interference.worlds import linked_worlds
 from cotenant.predictors.interference.zoo import member_names
@@ -277,7 +277,13 @@ class AdaptiveInterferencePredictor:
                     self._errors[world] = []
 
     def suggest(
-        self, job: JobConfig, world: World, *, partners: Sequence[JobConfig] | None = None, count: int = 2
+        self,
+        job: JobConfig,
+        world: World,
+        *,
+        partners: Sequence[JobConfig] | None = None,
+        count: int = 2,
+        planned: Sequence[tuple[JobConfig, JobConfig]] = (),
     ) -> list[JobConfig]:
         """Which partners to measure a job beside, so that all about it becomes least uncertain.
 
@@ -291,13 +297,14 @@ class AdaptiveInterferencePredictor:
         partners : sequence of JobConfig, optional
             Who can be measured beside it; by default every job measured in the world.
         count : int
+        planned : sequence of pairs of JobConfig
+            Co-runs that will be measured anyway, for example those suggested for like jobs.
         """
         group, _ = self.group_of(world)
-        table = group.table
-        known = sorted({n[0] for n in table.names if n[1] == world and n[0] != job})
+        known = sorted({n[0] for n in group.table.names if n[1] == world and n[0] != job})
         pool = list(partners) if partners is not None else known
         fitting = [p for p in pool if self._fit_together(group, world, job, p)]
-        return group.most_telling(job, world, known, fitting or pool, count)
+        return group.most_telling(job, world, fitting or pool, count, planned)
 
     @staticmethod
     def _fit_together(group: WorldGroup, world: World, job: JobConfig, partner: JobConfig) -> bool:
@@ -329,7 +336,7 @@ def _side(
     mean, low, high = (value * scale for value in values)
     if novelty > NEVER or not measured:
         low, high = mean - 1.5 * (mean - low) - 0.05, mean + 1.5 * (high - mean) + 0.05
-    top = 1.2
+    top = MAX_SPEED
     mean = min(max(mean, MIN_SPEED), top)
     return SidePrediction(
         mean=mean,

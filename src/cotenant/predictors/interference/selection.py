@@ -183,7 +183,7 @@ def _allowance(groups: int) -> float:
     Instead of an infinite interval the quantile is stretched, the more the fewer groups there
     are. The constants make outer splits of the public campaigns come out near 90%.
     """
-    return 1.05 + 1.5 / groups
+    return 1.08 + 0.9 / groups
 
 
 def _quantile(score: Array, share: Array) -> float:
