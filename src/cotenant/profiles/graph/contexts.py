@@ -58,8 +58,8 @@ _FRAMEWORKS: dict[str, tuple[int, int, str]] = {
 _NEW = ("H100", "H100-PCIe", "H200", "B200")
 
 CPU_CONTEXT = Context(
-    p50_bytes=350 * MIB,
-    p95_bytes=420 * MIB,
+    p50_bytes=345 * MIB,
+    p95_bytes=365 * MIB,
     blas_bytes=0,
     source="resident memory of Python with torch 2.13 imported and its kernels used once, measured",
 )

@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from cotenant.model.quantities import format_bytes
+from cotenant.model.quantities import MIB, format_bytes
 from cotenant.profiles.catalogue import device_type, known
 from cotenant.profiles.graph.contexts import CPU_CONTEXT, Context, context_of
 from cotenant.profiles.graph.ir import Graph
@@ -28,13 +28,16 @@ __all__ = ["Fit", "MemoryForecast", "MemoryPart", "Verdict", "fit_on", "fits", "
 
 Verdict = Literal["fits", "does not fit", "too close to call"]
 
-# Doubts, as shares; from the errors measured on the CPU (docs/prediction/memory.md).
-_TENSOR_DOUBT = 0.03
-"""Of activations and temporaries: kernels that make a tensor of their own for a moment."""
-_CPU_RESERVE, _CPU_RESERVE_HIGH = 0.75, 1.3
-"""Of what comes and goes: what the C library keeps of freed memory, and kernels' scratch."""
+# From the errors measured on a CPU (docs/prediction/memory.md).
+_TENSOR_DOUBT = 0.05
+"""Share of activations and temporaries: kernels that make a tensor of their own for a moment."""
+_MAPPED = 32 * MIB
+"""Larger blocks the C library takes from the system and gives back at once (glibc, mallopt(3),
+``M_MMAP_THRESHOLD``); of smaller ones it keeps a part, and scratch of kernels comes with them."""
+_CPU_RESERVE, _CPU_RESERVE_HIGH = (10 * MIB, 0.7), (100 * MIB, 1.1)
+"""A fixed part, and a share of the smaller blocks that come and go."""
 _GPU_RESERVE_HIGH = 0.08
-"""Of everything but weights: fragmentation beyond that of two simulated steps."""
+"""Share of everything but weights and state: fragmentation beyond that of two simulated steps."""
 
 
 class MemoryPart(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -130,8 +133,9 @@ def forecast_memory(graph: Graph, device: str | None = None, *, framework: str =
     coming = peak.activation_bytes + peak.temporary_bytes
     on_cpu = graph.options.device == "cpu"
     context = CPU_CONTEXT if on_cpu else context_of(device, framework)
-    workspace = _workspace(graph, context)
-    reserve = _cpu_reserve(peak) if on_cpu else _gpu_reserve(graph, peak, workspace[0])
+    # On a CPU what is inside kernels is known, and counted as temporary.
+    workspace = (0, 0) if on_cpu else _workspace(graph, context)
+    reserve = _cpu_reserve(graph, peak) if on_cpu else _gpu_reserve(graph, peak, workspace[0])
     doubt = 1 + _TENSOR_DOUBT
     parts = (
         _exact("weights", peak.weight_bytes, "parameters and buffers"),
@@ -184,9 +188,16 @@ def _workspace(graph: Graph, context: Context) -> tuple[int, int]:
     return products, products + largest
 
 
-def _cpu_reserve(peak: Peak) -> tuple[int, int]:
-    coming = peak.total_bytes - peak.weight_bytes - peak.optimiser_bytes - peak.input_bytes
-    return round(_CPU_RESERVE * coming), round(_CPU_RESERVE_HIGH * coming)
+def _cpu_reserve(graph: Graph, peak: Peak) -> tuple[int, int]:
+    smaller = sum(
+        storage.size_bytes
+        for storage in graph.storages
+        if storage.role == "activation"
+        and storage.size_bytes <= _MAPPED
+        and max(storage.born, 0) <= peak.at <= storage.dies
+    )
+    (low, share), (high, high_share) = _CPU_RESERVE, _CPU_RESERVE_HIGH
+    return low + round(share * smaller), high + round(high_share * smaller)
 
 
 def _gpu_reserve(graph: Graph, peak: Peak, workspace: int) -> tuple[int, int]:
