@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import msgspec
 import numpy as np
 import pytest
 
 from cotenant.predictors.resources.calibration import calibrate
 from cotenant.predictors.resources.roofline import DEFAULT, rates_of, step_times
-from tests.predictors.resources.made import TRUTH, observations
 
 
 def _off(rows: list, efficiency: object) -> np.ndarray:
@@ -16,17 +17,17 @@ def _off(rows: list, efficiency: object) -> np.ndarray:
     return np.abs(np.log(times.iteration_s / np.array([r.iteration_s for r in rows])))
 
 
-def test_factors_are_found_again() -> None:
-    rows = observations()
+def test_factors_are_found_again(made: ModuleType) -> None:
+    rows = made.observations()
     found = calibrate(rows)
-    assert found.convolution == pytest.approx(TRUTH.convolution, rel=0.1)
-    assert found.matrix == pytest.approx(TRUTH.matrix, rel=0.1)
-    assert found.context_mib == pytest.approx(TRUTH.context_mib, rel=0.1)
+    assert found.convolution == pytest.approx(made.TRUTH.convolution, rel=0.1)
+    assert found.matrix == pytest.approx(made.TRUTH.matrix, rel=0.1)
+    assert found.context_mib == pytest.approx(made.TRUTH.context_mib, rel=0.1)
     assert np.max(_off(rows, found)) < 0.1 < np.max(_off(rows, DEFAULT))
 
 
-def test_a_family_that_waits_moves_nothing_much() -> None:
-    rows = observations()
+def test_a_family_that_waits_moves_nothing_much(made: ModuleType) -> None:
+    rows = made.observations()
     waiting = [
         msgspec.structs.replace(r, iteration_s=(r.iteration_s or 0) * 20, gpu_util=(r.gpu_util or 0) / 20)
         if r.family == "family3"
@@ -37,24 +38,24 @@ def test_a_family_that_waits_moves_nothing_much() -> None:
     assert np.median(_off(honest, calibrate(waiting))) < 0.1
 
 
-def test_nothing_to_learn_keeps_the_prior() -> None:
+def test_nothing_to_learn_keeps_the_prior(made: ModuleType) -> None:
     assert calibrate([]) == DEFAULT
     empty = msgspec.structs.replace(
-        observations()[0], iteration_s=None, gpu_util=None, mem_util=None, mem_mib=None
+        made.observations()[0], iteration_s=None, gpu_util=None, mem_util=None, mem_mib=None
     )
     found = msgspec.structs.asdict(calibrate([empty]))
     for name, value in msgspec.structs.asdict(DEFAULT).items():
         assert found[name] == pytest.approx(value, rel=1e-6)
 
 
-def test_no_more_than_the_datasheet_says() -> None:
-    rows = [msgspec.structs.replace(r, iteration_s=(r.iteration_s or 0) / 50) for r in observations()]
+def test_no_more_than_the_datasheet_says(made: ModuleType) -> None:
+    rows = [msgspec.structs.replace(r, iteration_s=(r.iteration_s or 0) / 50) for r in made.observations()]
     found = calibrate(rows)
     assert max(found.convolution, found.matrix, found.bandwidth) <= 1.0
 
 
-def test_an_unknown_device_is_scaled_from_nothing() -> None:
-    rows = observations()
+def test_an_unknown_device_is_scaled_from_nothing(made: ModuleType) -> None:
+    rows = made.observations()
     strange = [msgspec.structs.replace(r, rates=rates_of("SomeNewGPU")) for r in rows]
     found = calibrate(strange)
     assert np.median(_off(strange, found)) < 0.2

@@ -102,7 +102,7 @@ def _forest(seed: int) -> Any:
     from sklearn.ensemble import ExtraTreesRegressor
 
     return ExtraTreesRegressor(
-        n_estimators=200, min_samples_leaf=2, max_features=0.5, random_state=seed, n_jobs=1
+        n_estimators=60, min_samples_leaf=2, max_features=0.5, random_state=seed, n_jobs=1
     )
 
 
@@ -110,7 +110,7 @@ def _boosting(seed: int) -> Any:
     from sklearn.ensemble import GradientBoostingRegressor
 
     return GradientBoostingRegressor(
-        n_estimators=150, learning_rate=0.05, max_depth=2, subsample=0.7, max_features=0.5, random_state=seed
+        n_estimators=100, learning_rate=0.07, max_depth=2, subsample=0.7, max_features=0.5, random_state=seed
     )
 
 

@@ -24,8 +24,9 @@ __all__ = ["UNFITTED_DOUBT", "ResourceForecast", "ResourcePredictor", "TargetFit
 
 Array = NDArray[np.float64]
 
-_TIE = 0.02
-_CORE = tuple(name for name in CANDIDATES if "lightgbm" not in name and "xgboost" not in name)
+_TIE, _SAME = 0.02, 0.005
+_USUAL = ("roofline", "roofline+linear", "roofline+forest", "roofline+boosting")
+"""What needs no extra, over the roofline: without it, unseen families are predicted far worse."""
 
 UNFITTED_DOUBT: Mapping[str, float] = {
     "gpu_util": 0.4,
@@ -112,7 +113,7 @@ class ResourcePredictor:
     def __init__(
         self,
         *,
-        learners: Sequence[str] = _CORE,
+        learners: Sequence[str] = _USUAL,
         coverage: float = 0.9,
         folds: int = 10,
         seed: int = 0,
@@ -291,7 +292,7 @@ def _choose(name: str, out: Mapping[str, Array], data: TrainingSet, coverage: fl
     weight = balanced(data.families)
     score = {c: float(np.mean(weight * np.minimum(np.abs(errors), 1.0))) for c, errors in off.items()}
     best = min(score.values())
-    near = [c for c in off if score[c] <= best * (1 + _TIE)]
+    near = [c for c in off if score[c] <= best * (1 + _TIE) + _SAME]
     chosen = min(near, key=lambda c: SIMPLICITY[c])
     return TargetFit(
         target=name,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import numpy as np
+import pytest
 
 from cotenant.predictors.resources.observations import Observation
 from cotenant.predictors.resources.roofline import Efficiency, rates_of, step_times
@@ -70,3 +74,9 @@ def observations(
         )
         for i, w in enumerate(works)
     ]
+
+
+@pytest.fixture(scope="session")
+def made() -> ModuleType:
+    """This module: ``made.work``, ``made.observations``, ``made.TRUTH``."""
+    return sys.modules[__name__]

@@ -1,0 +1,140 @@
+"""``cotenant predict resources`` from the outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cotenant.app.main import app
+from cotenant.predictors.resources.work import zoo_works
+from cotenant.profiles.runs import JobConfig, SoloRun
+from cotenant.profiles.runsfile import write_solo_runs
+
+pytest.importorskip("torch", reason="graphs of networks need the extra torch")
+
+SMALL = """
+import torch
+from torch import nn
+
+def build(batch):
+    model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 10))
+    return model, torch.randn(batch, 1024)
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "small.py"
+    path.write_text(SMALL)
+    return f"{path}:build"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Runs of networks of the zoo whose steps take a second per TFLOP on a V100."""
+    runs = [
+        SoloRun(
+            source="made",
+            device_type="V100",
+            job=JobConfig(model=name, dataset=dataset, batch=w.batch, family=name),
+            throughput=1e12 / w.flops,
+            unit="steps/s",
+            gpu_util=90.0,
+            mem_mib=2000.0,
+            licence=licence,
+        )
+        for w in zoo_works()
+        for name, _, dataset in [w.name.partition("@")]
+        if name in {"ResNet-50", "AlexNet", "VGG-16", "Inception-v3"}
+        and dataset
+        and w.precision == "fp32"
+        and w.batch in {16, 64}
+        for licence in ["S-Lab License 1.0 (non-commercial)" if name == "AlexNet" else "MIT"]
+    ]
+    write_solo_runs(tmp_path / "solo_profiles.csv", runs)
+    return tmp_path / "solo_profiles.csv"
+
+
+def _run(*words: object) -> dict[str, object]:
+    result = CliRunner().invoke(
+        app, ["predict", "resources", *map(str, words), "--json"], catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    found: dict[str, object] = json.loads(result.stdout)
+    return found
+
+
+def test_types_differ_and_the_small_one_is_too_small(model: str) -> None:
+    devices = _run(model, "-b", 65536, "--device", "K80,H100", "--optimiser", "adam")["devices"]
+    assert isinstance(devices, list)
+    k80, h100 = devices
+    assert (k80["device_type"], h100["device_type"]) == ("K80", "H100")
+    assert k80["iteration_s"]["mean"] > 3 * h100["iteration_s"]["mean"]
+    for one in devices:
+        for name in ("gpu_util", "mem_util", "iteration_s", "mem_mib"):
+            assert one[name]["low"] <= one[name]["mean"] <= one[name]["high"]
+    assert h100["verdict"] == "fits"
+
+
+def test_a_measured_iteration_lowers_utilisation(model: str) -> None:
+    alone = _run(model, "-b", 4096, "--device", "T4")["devices"]
+    waits = _run(model, "-b", 4096, "--device", "T4", "--iteration", "30s")["devices"]
+    assert isinstance(alone, list)
+    assert isinstance(waits, list)
+    assert waits[0]["iteration_s"]["mean"] == 30.0
+    assert waits[0]["gpu_util"]["high"] < alone[0]["gpu_util"]["low"]
+
+
+def test_fitted_saved_and_used_again(model: str, table: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "fit.json"
+    result = CliRunner().invoke(app, ["predict", "resources", "--fit", str(table), "--save", str(saved)])
+    assert result.exit_code == 0, result.output
+    assert "must not be passed on" in result.stderr
+    assert "iteration_s" in result.stdout
+    there = _run(model, "-b", 512, "--device", "V100", "--fit", saved)
+    direct = _run(model, "-b", 512, "--device", "V100", "--fit", table)
+    assert there["devices"] == direct["devices"]
+
+
+def test_own_models_are_learnt_from_through_their_steps(model: str, tmp_path: Path) -> None:
+    steps = tmp_path / "steps.jsonl"
+    for batch in (16, 64):
+        _run(model, "-b", batch, "--device", "V100", "--add-work", steps, "--name", "mine@here")
+    assert len(steps.read_text().splitlines()) == 2
+    runs = [
+        SoloRun(
+            source="own",
+            device_type="V100",
+            job=JobConfig(model="mine", dataset="here", batch=batch),
+            mem_mib=3000.0,
+        )
+        for batch in (16, 64)
+    ]
+    table = tmp_path / "t.csv"
+    write_solo_runs(table, runs)
+    refused = CliRunner().invoke(app, ["predict", "resources", "--fit", str(table)])
+    assert refused.exit_code == 1
+    assert "--add-work" in refused.stderr
+    assert _run("--fit", table, "--works", steps)["fits"]["mem_mib"]["rows"] == 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "give a model"),
+        (["--device", "A1000"], "A100"),
+        (["--precision", "fp12"], "fp16"),
+        (["--save", "x.json"], "--fit TABLE"),
+        (["--fit", "none.json"], "No such file"),
+        (["--fit", "none.csv"], "no such file"),
+    ],
+)
+def test_mistakes_are_told(words: list[str], told: str, model: str) -> None:
+    named = [model] if words else []
+    result = CliRunner().invoke(app, ["predict", "resources", *named, *words])
+    assert result.exit_code in {1, 2}
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
