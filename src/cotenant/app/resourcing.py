@@ -47,7 +47,12 @@ def resources(  # noqa: PLR0917
         str, typer.Option("--iteration", help="Measured time of one step, e.g. 230ms: from a light sample.")
     ] = "",
     fit: Annotated[
-        Path | None, typer.Option("--fit", help="Table of solo runs to learn from, or what --save wrote.")
+        Path | None,
+        typer.Option(
+            "--fit",
+            help="Table of solo runs to learn from, a campaign that comes with the package, or what --save wrote; "
+            "by default those campaigns that were measured on types of the catalogue.",
+        ),
     ] = None,
     works: Annotated[
         Path | None, typer.Option("--works", help="Steps of the table's own models, one JSON object a line.")
@@ -131,12 +136,10 @@ def _types(device: str) -> list[str]:
 def _predictor(
     fit: Path | None, works: Path | None, save: Path | None
 ) -> tuple[ResourcePredictor, list[Observation]]:
-    from cotenant.predictors.resources.predictor import ResourcePredictor
-
     if fit is None:
         if works is not None or save is not None:
             raise UsageError("--works and --save belong to --fit TABLE")
-        return ResourcePredictor(), []
+        return _shipped()
     if fit.suffix == ".json":
         from cotenant.predictors.resources.modelfile import load_predictor
 
@@ -147,6 +150,34 @@ def _predictor(
     return _fitted(fit, works, save)
 
 
+def _shipped() -> tuple[ResourcePredictor, list[Observation]]:
+    """The roofline, with factors from what we measured ourselves on types of the catalogue."""
+    from cotenant.predictors.resources.observations import observed
+    from cotenant.predictors.resources.predictor import ResourcePredictor
+    from cotenant.predictors.resources.work import zoo_works
+    from cotenant.profiles.catalogue import canonical_type
+    from cotenant.profiles.shipped import shipped_campaign, shipped_campaigns
+
+    runs = [
+        run
+        for name in shipped_campaigns()
+        for run in shipped_campaign(name)[1]
+        if canonical_type(run.device_type) is not None
+    ]
+    predictor = ResourcePredictor(learners=("roofline",))
+    if not runs:
+        return predictor, []
+    rows, _ = observed(runs, zoo_works())
+    return predictor.fit(rows), rows
+
+
+def _place(fit: Path) -> Path:
+    """The table that is meant: a path, or the name of a campaign that comes with the package."""
+    from cotenant.profiles.shipped import shipped_campaigns
+
+    return fit if fit.exists() else shipped_campaigns().get(str(fit), fit)
+
+
 def _fitted(fit: Path, works: Path | None, save: Path | None) -> tuple[ResourcePredictor, list[Observation]]:
     from cotenant.predictors.resources.modelfile import save_predictor
     from cotenant.predictors.resources.observations import observed
@@ -154,6 +185,7 @@ def _fitted(fit: Path, works: Path | None, save: Path | None) -> tuple[ResourceP
     from cotenant.predictors.resources.work import read_works, zoo_works
     from cotenant.profiles.runsfile import read_solo_runs
 
+    fit = _place(fit)
     own = read_works(works) if works is not None else ()
     rows, unknown = observed(read_solo_runs(fit), (*zoo_works(), *own))
     if unknown:
