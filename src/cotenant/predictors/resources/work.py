@@ -24,7 +24,7 @@ __all__ = ["KernelClass", "KernelGroup", "StepWork", "read_works", "work_of", "w
 KernelClass = Literal["convolution", "matrix", "other"]
 """What kind of rate binds a kernel; ``other`` does no matrix work."""
 
-_LAUNCHES = {"sgd": 2, "momentum": 4}
+_LAUNCHES = {"none": 0, "sgd": 2, "momentum": 4, "nesterov": 5}
 _ADAPTIVE_LAUNCHES = 9
 """Kernels for each weight where weights are updated one by one: adaptive rules need about nine."""
 
