@@ -123,6 +123,37 @@ def test_a_builder_that_needs_real_numbers_is_run_and_its_weights_are_made_fake(
     assert features_of(graph).flops_forward == 2 * 4 * 8 * 8
 
 
+class Leaving(nn.Module):
+    """Leaves torch in its forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        scale = float(x.numpy().max()) + int(x[0, 0].item() > 100)
+        return (self.layer(x) * scale).sum()
+
+
+def test_a_module_that_leaves_torch_is_really_run_and_the_source_says_so() -> None:
+    graph = read(lambda b: (Leaving(), torch.randn(b, 8)))
+    found = features_of(graph)
+    assert graph.source == "torch, really run"
+    assert "one step was really run on the CPU" in graph.notes[0]
+    assert (found.flops_forward, found.flops_backward) == (2 * 4 * 8 * 8, 2 * 4 * 8 * 8)
+    assert found.gradient_bytes == (64 + 8) * 4
+    # Nothing was assumed: the values were there.
+    assert len(graph.notes) == 1
+
+
+def test_a_builder_that_raises_is_told_in_one_line() -> None:
+    def build(batch: int) -> Any:
+        raise KeyError("width")
+
+    with pytest.raises(ConfigError, match="build raised KeyError: 'width'"):
+        read(build)
+
+
 def test_a_real_module_is_left_as_it_was() -> None:
     module = Blocks().eval()
     weights = [p.clone() for p in module.parameters()]

@@ -32,6 +32,9 @@ __all__ = ["Builder", "read_builder", "read_module"]
 Builder = Callable[[int], Any]
 """``build(batch) -> (module, inputs)`` or ``(module, inputs, loss)``."""
 
+_MOST_RUN = 200_000_000
+"""Weights of the largest model that is run for real where reading it on fake tensors fails."""
+
 
 def _torch() -> Any:
     try:
@@ -71,11 +74,58 @@ def read_builder(build: Builder, options: Options, *, name: str = "") -> Graph:
         raise
     except Exception:
         # Numbers were asked for while weights were made; whatever is really wrong shows now.
-        made = build(options.batch)
+        made = _built(build, options, label)
         notes = ("the builder needs real weights: it was run, and they were made fake afterwards",)
     module, inputs, loss = _parts(made, label)
-    graph = read_module(module, inputs, options=options, loss=loss, name=label, mode=mode)
+    try:
+        graph = read_module(module, inputs, options=options, loss=loss, name=label, mode=mode)
+    except ConfigError as error:
+        graph = _really_run(build, options, label, error)
     return msgspec.structs.replace(graph, notes=notes + graph.notes)
+
+
+def _built(build: Builder, options: Options, label: str) -> Any:
+    try:
+        return build(options.batch)
+    except CotenantError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{label} raised {type(error).__name__}: {error}") from error
+
+
+def _really_run(build: Builder, options: Options, label: str, problem: ConfigError) -> Graph:
+    """The last resort: one step with real numbers on the CPU, recorded by the same tape.
+
+    Raises
+    ------
+    ConfigError
+        ``problem``, if the model is too large to be run unasked, or does not run either.
+    """
+    torch = _torch()
+    module, inputs, loss = _parts(_built(build, options, label), label)
+    if sum(p.numel() for p in module.parameters()) > _MOST_RUN:
+        raise problem
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
+    try:
+        module = module.to(half) if half is not None else module
+        args, kwargs = _arguments(_cast(inputs, half))
+        call = _Call(module.train(options.training), args, kwargs, loss, options, None)
+        graph = _traced(call, label)
+    except Exception:
+        raise problem from None
+    note = f"one step was really run on the CPU, because on fake tensors: {problem}"
+    return msgspec.structs.replace(graph, notes=(note, *graph.notes))
+
+
+def _cast(inputs: Any, half: Any) -> Any:
+    torch = _torch()
+    from torch.utils import _pytree as pytree
+
+    def made(leaf: Any) -> Any:
+        floating = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        return leaf.to(half) if floating and half is not None else leaf
+
+    return pytree.tree_map(made, inputs)
 
 
 def _parts(made: Any, label: str) -> tuple[Any, Any, Any]:
@@ -201,7 +251,7 @@ def _prepared(module: Any, mode: Any, options: Options) -> Iterator[None]:
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """A module with what it is called with."""
+    """A module with what it is called with; without a mode its tensors are real."""
 
     module: Any
     args: tuple[Any, ...]
@@ -229,7 +279,8 @@ def _traced(call: _Call, label: str) -> Graph:
     if tape is None:
         tape = _run(call, notes, backward=False)
     weights = {id(p): (p.numel(), p.requires_grad) for p in call.module.parameters()}
-    source = "torch fake tensors, backward derived" if derived else "torch fake tensors"
+    source = "torch fake tensors" if call.mode is not None else "torch, really run"
+    source += ", backward derived" if derived else ""
     graph = tape.graph(name=label, source=source, options=call.options, sizes=list(weights.values()))
     graph = msgspec.structs.replace(graph, notes=graph.notes + tuple(dict.fromkeys(notes)))
     return with_backward(graph) if derived else graph
@@ -241,7 +292,7 @@ def _run(call: _Call, notes: list[str], *, backward: bool) -> Tape:
     from cotenant.profiles.graph.tape import Tape
 
     module, options = call.module, call.options
-    tape = Tape(device=options.device)
+    tape = Tape(device=options.device, fake=call.mode is not None)
     tape.own(module.named_parameters(), "parameter")
     tape.own(module.named_buffers(), "buffer")
     for number, tensor in enumerate(_tensors((call.args, call.kwargs))):
@@ -254,7 +305,7 @@ def _run(call: _Call, notes: list[str], *, backward: bool) -> Tape:
             stack.enter_context(gpu_kernels() if options.device == "gpu" else nullcontext())
             if backward and options.checkpointing:
                 stack.enter_context(checkpointed(module, notes))
-            stack.enter_context(call.mode)
+            stack.enter_context(call.mode or nullcontext())
             stack.enter_context(tape)
             if options.precision == "amp":
                 stack.enter_context(torch.autocast("cpu", torch.bfloat16))
