@@ -59,6 +59,13 @@ def unseen_pairs(runs: Sequence[CoRun], world: tuple[str, str], seed: int) -> Sp
     return left, asked
 
 
+def thinned(runs: list[CoRun], fraction: float, seed: int) -> list[CoRun]:
+    rng = np.random.default_rng(1000 + seed)
+    keys = sorted({run.key for run in runs})
+    kept = {key for key, draw in zip(keys, rng.random(len(keys)), strict=True) if draw < fraction}
+    return [run for run in runs if run.key in kept]
+
+
 def unseen_models(runs: Sequence[CoRun], world: tuple[str, str]) -> Iterator[Split]:
     own = [run for run in runs if (run.source, run.device_type) == world]
     for family in sorted({side.job.group for run in own for side in run.sides if run.status == "ok"}):
@@ -115,6 +122,9 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--random", action="store_true")
     parser.add_argument("--kinds", default="pair,model,few-shot")
+    parser.add_argument(
+        "--fraction", type=float, default=1.0, help="of the pairs that are left, for learning curves"
+    )
     options = parser.parse_args()
     every, solos = read_co_runs(options.folder), read_solo_runs(options.folder)
     for world in TARGETS:
@@ -135,6 +145,7 @@ def report(
         found = []
         for seed in range(options.seeds):
             left, asked = unseen_pairs(runs, world, seed)
+            left = thinned(left, options.fraction, seed)
             predictor = AdaptiveInterferencePredictor(zoo=zoo).fit(left, solos)
             found.append(judge(str(seed), asked, predictor.predict(asked)))
         show("pair", found)
