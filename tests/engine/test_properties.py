@@ -234,7 +234,7 @@ def test_the_books_balance_and_everything_ends(policy: str, day: Day) -> None:
     assert (ledger.held, ledger.leaving, ledger.reserved) == ({}, {}, {})
     world = played.world
     assert world.running() == {}
-    for name in ("_behaviours", "_failed", "_left", "_patient", "_leaving"):
+    for name in ("_failed", "_left", "_patient", "_leaving"):
         assert not getattr(world, name), name
     assert not world._physics._sharers
     # Work is what was declared: nothing is done twice over or left out.

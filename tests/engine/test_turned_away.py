@@ -35,5 +35,4 @@ def test_the_world_forgets_jobs_that_lost_their_devices_once_too_often() -> None
     )
     state = Loop(cluster=h.cluster, policy=Fifo(), executor=world, settings=settings).run()
     assert state.counts["lost"] == 1
-    assert not world._behaviours
     assert not world._left

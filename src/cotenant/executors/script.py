@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from cotenant.model.events import Event
 from cotenant.model.jobs import Job
-from cotenant.model.workload import Behaviour, Workload
+from cotenant.model.workload import Workload
 
 __all__ = ["Arrivals", "Incidents"]
 
-_NO_MORE = (Job(id=-1, name="", submit_s=math.inf), Behaviour(math.inf))
+_NO_MORE = Job(id=-1, name="", submit_s=math.inf)
 
 
 class Arrivals:
@@ -24,15 +24,15 @@ class Arrivals:
     """
 
     def __init__(self, workload: Workload) -> None:
-        self._pairs = workload.pairs()
-        self._next = next(self._pairs, _NO_MORE)
-        self.next_s = self._next[0].submit_s
+        self._jobs = workload.jobs()
+        self._next = next(self._jobs, _NO_MORE)
+        self.next_s = self._next.submit_s
 
-    def take(self) -> tuple[Job, Behaviour]:
-        """The next job and what it will do; only while ``next_s`` is finite."""
+    def take(self) -> Job:
+        """The next job; only while ``next_s`` is finite."""
         taken = self._next
-        self._next = found = next(self._pairs, _NO_MORE)
-        self.next_s = found[0].submit_s
+        self._next = found = next(self._jobs, _NO_MORE)
+        self.next_s = found.submit_s
         return taken
 
 

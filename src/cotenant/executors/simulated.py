@@ -23,7 +23,7 @@ from cotenant.model.layout import Layout
 from cotenant.model.placement import WHOLE, Placement
 from cotenant.model.ports import Truth
 from cotenant.model.settings import Settings
-from cotenant.model.workload import Behaviour, Workload
+from cotenant.model.workload import Behaviours, Workload
 
 __all__ = ["SimulatedExecutor"]
 
@@ -68,7 +68,7 @@ class SimulatedExecutor:
         self._now = 0.0
         self._arrivals = Arrivals(workload)
         self._incidents = Incidents(incidents)
-        self._behaviours: dict[int, Behaviour] = {}
+        self._behaviours = Behaviours(workload.frame)
         self._failed: dict[int, int] = {}
         self._left: dict[int, float] = {}
         self._patient: set[int] = set()
@@ -125,8 +125,7 @@ class SimulatedExecutor:
         if played:
             self._play_incidents(t)
         while arrivals.next_s <= t:
-            job, behaviour = arrivals.take()
-            self._behaviours[job.id] = behaviour
+            job = arrivals.take()
             if job.leave_s > 0:
                 self._patient.add(job.id)
                 self._push(job.leave_s, job.id, _GAVE_UP, 0)
@@ -182,7 +181,7 @@ class SimulatedExecutor:
     def start(self, job: Job, place: Placement, attempt: int, resumed: bool) -> bool:
         """Begin or go on; see ``model.ports.Executor``."""
         job_id, now = job.id, self._now
-        behaviour = self._behaviours.pop(job_id)  # until it must start once more
+        behaviour = self._behaviours[job_id]
         total = behaviour.duration_s
         if behaviour.failed_after_s:
             total = (*behaviour.failed_after_s, total)[self._failed.get(job_id, 0)]
@@ -243,7 +242,6 @@ class SimulatedExecutor:
 
     def forget(self, job_id: int) -> None:
         """A waiting job will never start."""
-        self._behaviours.pop(job_id, None)
         self._left.pop(job_id, None)
         self._failed.pop(job_id, None)
         self._patient.discard(job_id)
@@ -296,14 +294,14 @@ class SimulatedExecutor:
         if behaviour.failed_after_s:
             failed = self._failed.pop(job_id, 0)
             if failed < len(behaviour.failed_after_s):
-                self._failed[job_id], self._behaviours[job_id] = failed + 1, behaviour
+                self._failed[job_id] = failed + 1
                 self._out.append(ev.Ended(now, job_id, run.attempt, "failed", run.total_s, run.total_s))
                 return
         self._out.append(Ended(now, job_id, run.attempt, behaviour.outcome, run.total_s))  # type: ignore[arg-type]
 
     def _saved(self, run: Attempt) -> None:
         self._leave(run)
-        self._behaviours[run.job.id], self._left[run.job.id] = run.behaviour, run.left_s
+        self._left[run.job.id] = run.left_s
         done = run.total_s - run.left_s
         self._out.append(ev.Suspended(self._now, run.job.id, run.attempt, done))
 
@@ -311,7 +309,7 @@ class SimulatedExecutor:
         """Leave without saving: work since the last checkpoint is lost."""
         self._leave(run)
         done, kept = run.total_s - run.left_s, run.kept_s(self.settings.checkpoint_s)
-        self._behaviours[run.job.id], self._left[run.job.id] = run.behaviour, run.total_s - kept
+        self._left[run.job.id] = run.total_s - kept
         self._out.append(ev.Ended(self._now, run.job.id, run.attempt, outcome, kept, done - kept))
 
     def _leave(self, run: Attempt) -> None:

@@ -18,7 +18,7 @@ from cotenant.errors import InputError
 from cotenant.model.cluster import Cluster
 from cotenant.model.jobs import Job
 
-__all__ = ["JOB_SCHEMA", "Behaviour", "Workload"]
+__all__ = ["JOB_SCHEMA", "Behaviour", "Behaviours", "Workload"]
 
 
 class Behaviour(msgspec.Struct, frozen=True, gc=False):
@@ -37,6 +37,42 @@ class Behaviour(msgspec.Struct, frozen=True, gc=False):
     duration_s: float
     outcome: str = "done"
     failed_after_s: tuple[float, ...] = ()
+
+
+class Behaviours:
+    """What each job of a frame does, by id; as columns, so that jobs which wait need no objects for it.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        Of a ``Workload``.
+    """
+
+    __slots__ = ("_failed", "_outcomes", "_seconds")
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._seconds = memoryview(frame["duration_s"].to_numpy())
+        # Only what is out of the ordinary is kept by job.
+        self._outcomes = _unusual(frame, "outcome", pl.col("outcome") != "done")
+        failed = _unusual(frame, "failed_after_s", pl.col("failed_after_s").list.len() > 0)
+        self._failed = {job_id: tuple(lengths) for job_id, lengths in failed.items()}
+
+    def __getitem__(self, job_id: int) -> Behaviour:
+        """What a job does."""
+        if self._outcomes or self._failed:
+            outcome = self._outcomes.get(job_id, "done")
+            return Behaviour(self._seconds[job_id], outcome, self._failed.get(job_id, ()))
+        return Behaviour(self._seconds[job_id])
+
+
+def _unusual(frame: pl.DataFrame, column: str, which: pl.Expr) -> dict[int, Any]:
+    if column not in frame.columns:
+        return {}
+    found = frame.select(column).with_row_index("id").filter(which)
+    values = found[column].to_list()
+    if found.schema[column] == pl.String:
+        values = list(map(sys.intern, values))
+    return dict(zip(found["id"].to_list(), values, strict=True))
 
 
 _JOB_FIELDS = Job.__struct_fields__
@@ -75,6 +111,17 @@ Absent columns take the defaults of ``Job`` and ``Behaviour``. No cell may be nu
 """
 
 _SHARED = frozenset({"model", "tenant", "user"})
+_ALIKE = frozenset(
+    {
+        "memory_bytes",
+        "compute_milli",
+        "cpu_milli",
+        "host_memory_bytes",
+        "state_bytes",
+        "leave_s",
+        "deadline_s",
+    }
+)
 _NEEDED = ("name", "submit_s", "duration_s")
 _CHUNK = 8192
 
@@ -137,9 +184,9 @@ class Workload:
             yield zip(_jobs(chunk, start), _behaviours(chunk), strict=True)
 
     def jobs(self) -> Iterator[Job]:
-        """Yield the declared half only."""
-        for start in range(0, self.frame.height, _CHUNK):
-            yield from _jobs(self.frame.slice(start, _CHUNK), start)
+        """The declared half only, built a few thousand at a time."""
+        starts = range(0, self.frame.height, _CHUNK)
+        return chain.from_iterable(_jobs(self.frame.slice(start, _CHUNK), start) for start in starts)
 
 
 def _checked(frame: pl.DataFrame) -> pl.DataFrame:
@@ -182,6 +229,10 @@ def _jobs(chunk: pl.DataFrame, start: int) -> list[Job]:
         elif field in _SHARED:
             # One string for all jobs that say the same, not one for each waiting job.
             columns.append(map(sys.intern, chunk[field].to_list()))
+        elif field in _ALIKE:
+            # Large numbers are objects, too, and few are different.
+            values = chunk[field].to_list()
+            columns.append(map(dict(zip(values, values, strict=True)).__getitem__, values))
         else:
             columns.append(chunk[field].to_list())
     return list(map(Job, *columns))
