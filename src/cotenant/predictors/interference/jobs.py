@@ -49,6 +49,7 @@ FEATURES = (
     "log2_kernels",
     "log2_kernel_flops",
     "log2_intensity",
+    "log2_graph_mib",
 )
 """Columns, in order.
 
@@ -59,11 +60,12 @@ batch: near 1 for a busy device, near 0 for an idle one. ``baseline`` compares t
 those of other campaigns on the same device type: a baseline that is too slow raises every speed
 beside others. Stages are layers per device over an even split, for models cut into pipelines. Arithmetic
 of one step, its kernels, arithmetic per kernel and per byte come from the model's graph, where
-that is known, and count only where no iteration time was measured.
+that is known, and count only where no iteration time was measured; memory from the graph serves
+feasibility alone.
 """
 
 
-_FROM_GRAPHS = ("log2_flops", "log2_kernels", "log2_kernel_flops", "log2_intensity")
+_FROM_GRAPHS = ("log2_flops", "log2_kernels", "log2_kernel_flops", "log2_intensity", "log2_graph_mib")
 
 
 class SoloIndex:
@@ -210,7 +212,18 @@ def _graph_features(job: JobConfig) -> Mapping[str, float]:
         "log2_kernels": math.log2(max(near.kernels, 1)),
         "log2_kernel_flops": math.log2(flops / max(near.kernels, 1)),
         "log2_intensity": math.log2(flops / moved),
+        "log2_graph_mib": math.log2(_graph_mib(works, batch)),
     }
+
+
+def _graph_mib(works: Sequence[StepWork], batch: int) -> float:
+    """Memory by the graph, a line in the batch size through the two nearest sizes that are known."""
+    near = sorted(works, key=lambda work: (abs(math.log2(work.batch / batch)), work.batch))[:2]
+    first = max(near[0].memory_bytes, 1.0)
+    if len(near) == 1 or near[0].batch == near[1].batch:
+        return first / 2**20
+    slope = (near[1].memory_bytes - first) / (near[1].batch - near[0].batch)
+    return max(first + slope * (batch - near[0].batch), 0.25 * first) / 2**20
 
 
 def _counters(counters: Mapping[str, float]) -> dict[str, float]:
@@ -262,6 +275,7 @@ class NodeTable:
         if telling[FEATURES.index("log2_iteration_s")]:
             # What was measured says more than what a graph lets one guess, and columns dilute.
             telling[[FEATURES.index(name) for name in _FROM_GRAPHS]] = False
+        telling[FEATURES.index("log2_graph_mib")] = False
         self.columns = np.flatnonzero(telling)
         self._spread = spread
         self.z = self._standard(self.raw)

@@ -1,9 +1,10 @@
 """Whether jobs fit a device together: measured memory, else sizes that agree with what ran.
 
 Measured sizes are added up. Where none was measured, each configuration gets a latent size as a
-share of the largest device: a mean, an effect of the architecture, slopes with the logarithm of
-the batch and with how the model is split, and an effect of its own. A logistic loss on sets that
-ran and sets that died, with shrinkage, fits them by gradient descent.
+share of the largest device: what the network's graph needs, where that is known, else a mean;
+times an effect of the architecture, slopes with the logarithm of the batch and with how the model
+is split, and an effect of its own. A logistic loss on sets that ran and sets that died, with
+shrinkage, fits them by gradient descent.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ class MemoryFit:
         largest = max(sizes.values(), default=0.0) or 1.0
         self._capacity = {w: (s / largest if s else 1.0) for w, s in sizes.items()}
         self._mib = sizes
+        self._largest = largest
         self._x = self._design(table)
         self._failed = sum(run.fits is False for run in tried)
         self._theta = np.zeros(self._x.shape[1])
-        self._theta[0] = -1.5
         if self._failed and self._failed < len(tried):
             self._descend(tried, table)
         return self
@@ -69,6 +70,9 @@ class MemoryFit:
     def _design(self, table: NodeTable) -> Array:
         column = {name: i for i, name in enumerate(FEATURES)}
         raw = table.raw[:, [column[name] for name in _COLUMNS]]
+        graph = table.raw[:, column["log2_graph_mib"]]
+        told = np.isfinite(graph) & (self._largest > 1.0)
+        self._offset = np.where(told, np.log(2.0) * np.where(told, graph, 0.0) - np.log(self._largest), -1.5)
         mean = np.array([np.mean(c[np.isfinite(c)]) if np.isfinite(c).any() else 0.0 for c in raw.T])
         if not hasattr(self, "_mean"):
             self._mean = mean
@@ -92,11 +96,11 @@ class MemoryFit:
         failed = np.array([r.fits is False for r in tried], np.float64)
         weight = np.where(failed > 0, 0.5 / failed.mean(), 0.5 / (1.0 - failed.mean())) ** 0.5
         shrink = np.full(self._x.shape[1], self.ridge)
-        shrink[0] = 0.0
+        shrink[0] *= 0.2
         shrink[1 : 1 + len(_COLUMNS) + 2 * self._width[0]] *= 0.2
         first, second = np.zeros_like(self._theta), np.zeros_like(self._theta)
         for step in range(1, self.steps + 1):
-            size = np.exp(np.clip(self._x @ self._theta, -6.0, 2.0))
+            size = np.exp(np.clip(self._offset + self._x @ self._theta, -6.0, 2.0))
             share = np.where(sets >= 0, size[sets], 0.0)
             logit = 12.0 * (share.sum(axis=1) / capacity - 1.0)
             chance = 1.0 / (1.0 + np.exp(-np.clip(logit, -30, 30)))
@@ -114,7 +118,7 @@ class MemoryFit:
         table = self._table
         if len(self._x) != len(table.names):
             self._x = self._design(table)
-        guess = np.exp(np.clip(self._x @ self._theta, -6.0, 2.0))
+        guess = np.exp(np.clip(self._offset + self._x @ self._theta, -6.0, 2.0))
         needs, measured = np.empty(len(guess)), np.zeros(len(guess), np.bool_)
         for i, (job, world) in enumerate(table.names):
             run = table.solos.run(job, world)
