@@ -236,7 +236,7 @@ def test_the_books_balance_and_everything_ends(policy: str, day: Day) -> None:
     assert world.running() == {}
     for name in ("_failed", "_left", "_patient", "_leaving"):
         assert not getattr(world, name), name
-    assert not world._physics._sharers
+    assert not world._companies.on
     # Work is what was declared: nothing is done twice over or left out.
     true = {
         i: row.get("duration_s", DEFAULTS["duration_s"])

@@ -1,6 +1,6 @@
 """The simulated world: continuous time, no ticks.
 
-A job's progress is the integral of its speed (``executors.physics``). Speeds change only when
+A job's progress is the integral of its speed (``executors.progress``). Speeds change only when
 residents, shares or places change, so only the jobs on those devices are brought up to
 date. Saving, loading and cold starts take time, during which the devices are held as they
 really would be. Running times are known here alone; no policy sees them.
@@ -9,11 +9,12 @@ really would be. Running times are known here alone; no policy sees them.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
-from cotenant.executors.physics import Attempt, Physics
+from cotenant.executors.attempt import Attempt
+from cotenant.executors.company import is_plain
+from cotenant.executors.progress import END, GAVE_UP, LEFT_OLD, READY, SAVED, Progress
 from cotenant.executors.script import Arrivals, Incidents
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
@@ -28,12 +29,9 @@ from cotenant.model.workload import Behaviours, Workload
 __all__ = ["SimulatedExecutor"]
 
 _INF = math.inf
-# The end of a run, by far the most frequent, is told by being 0.
-_END, _READY, _SAVED, _LEFT_OLD, _GAVE_UP = range(5)
-_Entry = tuple[float, int, int, int]
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(Progress):
     """Plays a workload on a cluster.
 
     Parameters
@@ -63,26 +61,14 @@ class SimulatedExecutor:
         settings: Settings | None = None,
         incidents: Sequence[ev.Event] = (),
     ) -> None:
-        self.settings = settings or Settings()
-        self.layout = Layout(cluster)
-        self._now = 0.0
+        super().__init__(Layout(cluster), truth, settings or Settings())
         self._arrivals = Arrivals(workload)
         self._incidents = Incidents(incidents)
         self._behaviours = Behaviours(workload.frame)
         self._failed: dict[int, int] = {}
         self._left: dict[int, float] = {}
-        self._patient: set[int] = set()
-        self._runs: dict[int, Attempt] = {}
-        self._physics = Physics(self.layout, truth, self.settings, self._runs)
-        self._leaving: dict[int, Placement] = {}
-        self._left_at: dict[int, int] = {}  # epoch of the entry that ends each leaving
-        self._heap: list[_Entry] = []
-        self._epoch = 0
         self._outside_s = max(0.0, min(self._arrivals.next_s, self._incidents.next_s))
         self._delay_s = self.settings.decision_latency_s + self.settings.start_s
-        self._tells_rates = self.settings.rate_events
-        self._out: list[ev.Event] = []
-        self.source_hours: defaultdict[str, float] = defaultdict(float)
 
     def now(self) -> float:
         """Seconds since the start of the run."""
@@ -90,7 +76,7 @@ class SimulatedExecutor:
 
     def wait(self, until: float) -> list[ev.Event]:
         """Events of the next instant, in the documented order."""
-        before, heap = self._now, self._heap
+        before, heap, runs = self._now, self._heap, self._runs
         while True:  # an instant of void entries, or one without rate events, has nothing to tell
             t, played = self._outside_s, False
             if heap and (first := heap[0][0]) < t:
@@ -104,11 +90,18 @@ class SimulatedExecutor:
                 played = self._come(t)
             while heap and heap[0][0] <= t:
                 _, job_id, kind, epoch = entry = heappop(heap)
-                if kind > _SAVED:
+                if kind > SAVED:
                     if self._valid(entry):
                         self._due_else(kind, job_id)
-                elif (run := self._runs.get(job_id)) is not None and run.epoch == epoch:
-                    self._due(kind, run) if kind else self._finish(run)
+                elif (run := runs.get(job_id)) is not None and run.epoch == epoch:
+                    if kind:
+                        self._due(kind, run)
+                    elif run.end_s > t:
+                        # It was slowed down since.
+                        run.due_s = run.end_s
+                        heappush(heap, (run.end_s, job_id, END, epoch))
+                    else:
+                        self._finish(run)
             if out := self._out:
                 self._out = []
                 if played:
@@ -128,19 +121,11 @@ class SimulatedExecutor:
             job = arrivals.take()
             if job.leave_s > 0:
                 self._patient.add(job.id)
-                self._push(job.leave_s, job.id, _GAVE_UP, 0)
+                self._push(job.leave_s, job.id, GAVE_UP, 0)
             # A job submitted before the clock's present (a trace may start before zero) arrives now.
             self._out.append(Submitted(t, job))
         self._outside_s = max(t, min(arrivals.next_s, incidents.next_s))
         return played
-
-    def _valid(self, entry: _Entry) -> bool:
-        if entry[2] == _GAVE_UP:
-            return entry[1] in self._patient
-        run = self._runs.get(entry[1])
-        if entry[2] == _LEFT_OLD:
-            return entry[1] in self._leaving and self._left_at.get(entry[1]) == entry[3]
-        return run is not None and run.epoch == entry[3]
 
     def drain(self) -> list[ev.Event]:
         """Events of this instant."""
@@ -157,22 +142,15 @@ class SimulatedExecutor:
         """What runs."""
         return {job_id: run.place for job_id, run in self._runs.items()}
 
-    def _push(self, t: float, job_id: int, kind: int, epoch: int) -> None:
-        heap = self._heap
-        heappush(heap, (t, job_id, kind, epoch))
-        if len(heap) > 4096 and len(heap) > 4 * (len(self._runs) + len(self._patient)) + 4096:
-            heap[:] = [e for e in heap if self._valid(e)]
-            heapify(heap)
-
     def _due(self, kind: int, run: Attempt) -> None:
-        if kind == _READY:
+        if kind == READY:
             run.paused = False
             self._rerate(run)
         else:
             self._saved(run)
 
     def _due_else(self, kind: int, job_id: int) -> None:
-        if kind == _LEFT_OLD:
+        if kind == LEFT_OLD:
             self._release_old(job_id)
         else:
             self.forget(job_id)
@@ -197,7 +175,7 @@ class SimulatedExecutor:
         self._runs[job_id] = Attempt(
             job, behaviour, place, attempt, total, left, total - left, now, alone, alone, epoch
         )
-        heappush(self._heap, (now + left / alone, job_id, _END, epoch))
+        heappush(self._heap, (now + left / alone, job_id, END, epoch))
         if alone != 1.0 and self._tells_rates:
             self._out.append(ev.Rated(now, job_id, alone))
             return True
@@ -205,19 +183,22 @@ class SimulatedExecutor:
 
     def _start_slowly(self, run: Attempt, resumed: bool) -> bool:
         """Start with a delay, or beside others."""
-        job, place, settings = run.job, run.place, self.settings
+        job, place, delay = run.job, run.place, self._delay_s
         self._runs[job.id] = run
-        run.shared = place.share.mode != "exclusive"
-        loading = settings.decision_latency_s + self._physics.restore_s(job) if resumed else 0.0
-        delay = loading if resumed else self._delay_s
-        if run.shared:
-            self._physics.join(job.id, place)
+        met = False
+        if place.share.mode != "exclusive":
+            run.shared, run.plain = True, is_plain(run)
+            met = self._companies.join(run, place)
+        if resumed:
+            delay = self.settings.decision_latency_s + self._physics.restore_s(job)
         if delay > 0:
-            self._pause(run, delay, _READY)
+            self._pause(run, delay, READY)
+        elif met or not run.plain:
+            self._rerate(run, before=1.0)
         else:
-            self._rerate(run, first=True)
-        if run.shared:
-            self._rerate_devices(place.devices, job.id)
+            self._change(run, run.alone, "alone", before=1.0)
+        if met:
+            self._rerate_devices(place.devices, run)
         return bool(self._out)
 
     def stop(self, job_id: int, suspend: bool) -> None:
@@ -229,7 +210,7 @@ class SimulatedExecutor:
             return
         save = self._physics.save_s(run.job)
         if save > 0:
-            self._pause(run, save, _SAVED)
+            self._pause(run, save, SAVED)
         else:
             self._saved(run)
 
@@ -255,12 +236,12 @@ class SimulatedExecutor:
         save = self._physics.save_s(run.job)
         if save > 0:
             self._epoch = self._left_at[job_id] = self._epoch + 1
-            self._push(self._now + save, job_id, _LEFT_OLD, self._epoch)
+            self._push(self._now + save, job_id, LEFT_OLD, self._epoch)
         else:
             self._release_old(job_id)
-        self._pause(run, save + self._physics.restore_s(run.job), _READY)
+        self._pause(run, save + self._physics.restore_s(run.job), READY)
         if run.shared:
-            self._rerate_devices(run.place.devices, job_id)
+            self._rerate_devices(run.place.devices, run)
 
     def resize(self, job_id: int, place: Placement) -> None:
         """Change devices (with the price of a restart) or share (at once)."""
@@ -269,27 +250,30 @@ class SimulatedExecutor:
         old = run.place
         was_shared = run.shared
         if was_shared:
-            self._physics.part(job_id, old)
+            self._companies.part(run, old)
         self._put(run, place)
         if place.devices != old.devices:
-            self._pause(run, self._physics.save_s(run.job) + self._physics.restore_s(run.job), _READY)
+            self._pause(run, self._physics.save_s(run.job) + self._physics.restore_s(run.job), READY)
         elif not run.paused:
             self._rerate(run)
         if was_shared:
             self._rerate_devices(old.devices)
         if run.shared:
-            self._rerate_devices(run.place.devices, job_id)
+            self._rerate_devices(run.place.devices, run)
 
     # -- the life of a run -------------------------------------------------------------
 
     def _finish(self, run: Attempt) -> None:
-        job_id, now = run.job.id, self._now
-        if run.shared or self._leaving:
+        job_id, now, place = run.job.id, self._now, run.place
+        if self._leaving:
             self._settle(run)
             self._leave(run)
         else:
-            self.source_hours[run.source] += (now - run.since_s) * len(run.place.devices) / 3600.0
+            # As _settle and _leave, without the calls.
+            self.source_hours[run.source] += (now - run.since_s) * len(place.devices) / 3600.0
             del self._runs[job_id]
+            if run.shared and self._companies.part(run, place):
+                self._rerate_devices(place.devices)
         behaviour = run.behaviour
         if behaviour.failed_after_s:
             failed = self._failed.pop(job_id, 0)
@@ -315,70 +299,14 @@ class SimulatedExecutor:
     def _leave(self, run: Attempt) -> None:
         job_id = run.job.id
         del self._runs[job_id]
-        self._part(job_id, run.place)
+        self._part(run, run.place)
         if self._leaving and (old := self._leaving.pop(job_id, None)) is not None:
-            self._part(job_id, old)
-
-    def _put(self, run: Attempt, place: Placement) -> None:
-        """Give a run another place."""
-        run.place = place
-        run.shared = place.share.mode != "exclusive"
-        run.alone = self._physics.alone_speed(run.job, place)
-        if run.shared:
-            self._physics.join(run.job.id, place)
-
-    def _part(self, job_id: int, place: Placement) -> None:
-        """A place is left; whoever shared it goes on at another speed."""
-        if place.share.mode != "exclusive":
-            self._physics.part(job_id, place)
-            self._rerate_devices(place.devices)
+            self._part(run, old)
 
     def _release_old(self, job_id: int) -> None:
         old = self._leaving.pop(job_id)
-        self._part(job_id, old)
+        self._part(self._runs[job_id], old)
         self._out.append(ev.Released(self._now, job_id, old.devices))
-
-    def _pause(self, run: Attempt, seconds: float, then: int) -> None:
-        run.paused = True
-        self._epoch = run.epoch = self._epoch + 1
-        if run.rate or run.since_s == self._now:
-            run.rate = 0.0
-            if self._tells_rates:
-                self._out.append(ev.Rated(self._now, run.job.id, 0.0))
-        self._push(self._now + seconds, run.job.id, then, run.epoch)
-
-    def _settle(self, run: Attempt) -> None:
-        """Bring progress up to the present."""
-        now = self._now
-        elapsed = now - run.since_s
-        if elapsed > 0.0:
-            left = run.left_s - elapsed * run.rate
-            run.left_s = left if left > 0.0 else 0.0
-            hours = elapsed * len(run.place.devices) / 3600.0
-            self.source_hours[run.source] += hours
-            run.since_s = now
-
-    # -- speeds ------------------------------------------------------------------------
-
-    def _rerate(self, run: Attempt, first: bool = False) -> None:
-        if run.paused:
-            return
-        rate = run.alone * self._physics.normalised(run) if run.shared else run.alone
-        before = 1.0 if first else run.rate
-        if rate == run.rate:
-            return
-        self._settle(run)
-        run.rate = rate
-        self._epoch = run.epoch = self._epoch + 1
-        self._push(self._now + run.left_s / rate, run.job.id, _END, run.epoch)
-        if rate != before and self._tells_rates:
-            self._out.append(ev.Rated(self._now, run.job.id, rate))
-
-    def _rerate_devices(self, devices: tuple[int, ...], but: int = -1) -> None:
-        runs = self._runs
-        for job_id in self._physics.neighbours(devices):
-            if job_id != but and (run := runs.get(job_id)) is not None:
-                self._rerate(run)
 
     def _play_incidents(self, t: float) -> None:
         for event in self._incidents.due(t):
@@ -390,8 +318,14 @@ class SimulatedExecutor:
 
     def _lose(self, devices: set[int], node: int) -> None:
         """Jobs on these devices lose them; a CPU-only job loses its node."""
-        hit = self._physics.on(devices, node, self._leaving)
-        for job_id in hit:
+        hit = [
+            job_id
+            for job_id, run in self._runs.items()
+            if (run.place.node == node >= 0)
+            or not devices.isdisjoint(run.place.devices)
+            or (job_id in self._leaving and not devices.isdisjoint(self._leaving[job_id].devices))
+        ]
+        for job_id in sorted(hit):
             run = self._runs[job_id]
             self._settle(run)
             self._interrupt(run, "lost")
