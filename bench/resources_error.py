@@ -295,7 +295,8 @@ def _nested(source: str, rows: list[Observation]) -> None:
     for family in sorted({row.family for row in rows}):
         inside = [row for row in rows if row.family != family]
         outside = [row for row in rows if row.family == family]
-        predictor = ResourcePredictor(learners=("roofline", "roofline+linear", "roofline+forest")).fit(inside)
+        learners = ("roofline", "roofline+linear", "roofline+forest")
+        predictor = ResourcePredictor(learners=learners, folds=6).fit(inside)
         for name, data in training_sets(outside, predictor.efficiency_).items():
             if name not in predictor.fits_:
                 continue
