@@ -60,6 +60,7 @@ def run_drawn(spec: Row) -> Row:
     from cotenant.executors.simulated import SimulatedExecutor
     from cotenant.predictors.forecast import build_runtime, build_speeds
     from cotenant.report.fold import MetricFold
+    from cotenant.runs.memory import tidy_memory
     from cotenant.runs.spec import build_policy, parse_policy
 
     policy = build_policy(parse_policy(spec["policy"]))
@@ -70,6 +71,7 @@ def run_drawn(spec: Row) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         log = LogWriter(Path(folder) / "events.jsonl")
         begun, wall = time.process_time(), time.perf_counter()
+        tidy_memory()  # as runs.single does
         truth, forecast = build_speeds(spec["seed"], forecast="contention", truth="modelled", cluster=cluster)
         executor = SimulatedExecutor(jobs, cluster, truth=truth)
         loop = Loop(

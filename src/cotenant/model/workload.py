@@ -51,7 +51,7 @@ class Behaviours:
     __slots__ = ("_failed", "_outcomes", "_seconds")
 
     def __init__(self, frame: pl.DataFrame) -> None:
-        self._seconds = memoryview(frame["duration_s"].to_numpy())
+        self._seconds = frame["duration_s"].to_numpy().data
         # Only what is out of the ordinary is kept by job.
         self._outcomes = _unusual(frame, "outcome", pl.col("outcome") != "done")
         failed = _unusual(frame, "failed_after_s", pl.col("failed_after_s").list.len() > 0)

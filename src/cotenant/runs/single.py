@@ -13,6 +13,7 @@ from cotenant.runs.blame import sentence
 from cotenant.runs.control import Control
 from cotenant.runs.folders import sha256_of, write_whole
 from cotenant.runs.manifest import Status
+from cotenant.runs.memory import tidy_memory
 from cotenant.runs.prepare import Prepared
 from cotenant.runs.spec import params_of
 from cotenant.runs.world import World, build_world
@@ -91,6 +92,7 @@ def _simulate(
     from cotenant.report.rundir import save_metrics
 
     world = build_world(prepared, seed)
+    tidy_memory()
     executor = SimulatedExecutor(
         world.workload,
         prepared.cluster,
