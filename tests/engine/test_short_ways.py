@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import polars as pl
 import pytest
@@ -16,7 +17,7 @@ from cotenant.model.events import Ended, Submitted
 from cotenant.model.jobs import Job
 from cotenant.model.layout import Layout
 from cotenant.model.ledger import Ledger
-from cotenant.model.placement import WHOLE, Placement
+from cotenant.model.placement import WHOLE, Placement, Share
 from cotenant.model.quantities import GIB
 from cotenant.model.queue import PendingQueue
 from cotenant.model.records import JobRecord, Status
@@ -99,6 +100,58 @@ def test_a_start_on_one_free_device_is_accepted_at_first_sight() -> None:
     # Device 0 is held, 1 is free, 2 has too little memory, -1 and 7 are none.
     found = [rules._offered(made, record, (device,)) for device in (-1, 0, 1, 2, 7)]
     assert found == [False, False, True, False, False]
+
+
+class LongWay(Ledger):
+    """Books that know no short ways."""
+
+    def occupy(self, job_id: int, place: Placement, cpu_milli: int = 0, host_bytes: int = 0) -> None:
+        self.held[job_id] = place
+        self._take(job_id, place)
+
+    def vacate(self, job_id: int, cpu_milli: int = 0, host_bytes: int = 0) -> Placement:
+        place = self.held.pop(job_id)
+        self._give(job_id, place)
+        return place
+
+
+PART = st.builds(
+    Share, st.sampled_from(("spatial", "time-sliced")), st.integers(1, 4), st.sampled_from((0, 250))
+)
+TURNS = st.lists(
+    st.tuples(
+        st.sampled_from(("job", "job", "job", "reserve", "down", "drain")),
+        st.integers(0, 9),
+        st.sets(st.integers(0, 6), min_size=1, max_size=2).map(lambda s: tuple(sorted(s))),
+        st.just(WHOLE) | st.just(Share("exclusive")) | PART,
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TURNS)
+def test_one_device_is_taken_and_given_back_as_several_are(turns: list[Any]) -> None:
+    short, long = Ledger(Layout(CLUSTER)), LongWay(Layout(CLUSTER))
+    kept: dict[int, tuple[int, ...]] = {}
+    for kind, number, devices, share in turns:
+        on = [short.held[j].share.mode for d in devices for j in short.residents[d]]
+        for ledger in (short, long):
+            if kind == "down":
+                ledger.set_usable(devices, not ledger.usable[devices[0]])
+            elif kind == "drain":
+                ledger.set_draining(number % 2, not ledger.draining[number % 2])
+            elif kind == "reserve":
+                ledger.set_reserved(70, devices if number < 5 else (), kept.get(70, ()))
+            elif number in ledger.held:
+                ledger.vacate(number)
+            elif all(mode == share.mode != "exclusive" for mode in on):
+                ledger.occupy(number, Placement(devices, share))
+        if kind == "reserve":
+            kept[70] = devices if number < 5 else ()
+        for name in ("residents", "free_milli", "free_memory", "whole", "free_count", "held", "reserved"):
+            assert getattr(short, name) == getattr(long, name), name
+        assert short.index_errors() == []
 
 
 def test_demands_are_numbered_as_they_come_and_a_whole_device_needs_no_saying() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from cotenant.engine import mistakes
+from cotenant.engine.collector import seldom_collected
 from cotenant.engine.header import closing, opening
 from cotenant.engine.log import LogWriter
 from cotenant.engine.retries import tried_again
@@ -139,6 +140,12 @@ class Loop:
 
     def run(self) -> State:
         """Run until nothing is to come, or until ``stop``; closes the log."""
+        with seldom_collected():
+            self._play()
+            self._close()
+        return self.state
+
+    def _play(self) -> None:
         wait, buffer = self.executor.wait, self._buffer
         take, decide, state, queue = self._take, self._decide, self.state, self.state.queue
         skips = self._idle and not self.settings.round_s
@@ -157,8 +164,6 @@ class Loop:
                 decide(state.now)
             if len(buffer) >= _FLUSH:
                 self._flush()
-        self._close()
-        return self.state
 
     def _in_vain(self) -> bool:
         """Is the policy woken although nothing is left that could happen?"""

@@ -11,27 +11,12 @@ from collections.abc import Iterable, Iterator
 from cotenant.model.layout import Layout
 from cotenant.model.placement import DEVICE_MILLI, WHOLE, Placement, Share
 from cotenant.model.residents import joined, parted
+from cotenant.model.wholes import WholeIndex, low_bits
 
 __all__ = ["Ledger", "low_bits"]
 
 
-def low_bits(mask: int, count: int) -> int:
-    """The ``count`` lowest set bits of ``mask``.
-
-    >>> bin(low_bits(0b10110, 2))
-    '0b110'
-    """
-    if count == 1:
-        return mask & -mask
-    if mask.bit_count() == count:
-        return mask
-    rest = mask
-    for _ in range(count):
-        rest &= rest - 1
-    return mask ^ rest
-
-
-class Ledger:
+class Ledger(WholeIndex):
     """What is held on each device and node.
 
     Attributes
@@ -48,10 +33,6 @@ class Ledger:
         For each node: takes no new jobs.
     reserved : dict of int to int
         Device to the pending job it is kept for.
-    whole : list of int
-        For each bay: mask of devices that are usable, empty, not reserved, not draining.
-    free_count : list of int
-        For each type: number of such devices.
     impaired : bool
         Whether any device is down or any node draining.
     free_cpu, free_host : list of int
@@ -59,7 +40,7 @@ class Ledger:
     """
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+        super().__init__(layout)
         n = layout.device_count
         self.free_milli = [DEVICE_MILLI] * n
         self.free_memory = list(layout.device_memory)
@@ -74,28 +55,11 @@ class Ledger:
         self.free_host = [node.host_memory_bytes for node in layout.cluster.nodes]
         self.has_cpu = [node.cpu_milli > 0 for node in layout.cluster.nodes]
         self.has_host = [node.host_memory_bytes > 0 for node in layout.cluster.nodes]
-        self._build_index()
-
-    def _build_index(self) -> None:
-        layout = self.layout
-        self.whole = [0] * len(layout.bay_node)
-        widest = max(layout.bay_size, default=0)
-        # For each type and each count of free devices: a bit set of bays with that count,
-        # and for each type a bit set of the counts that occur. Both canonical: what they
-        # answer depends on the books alone, never on the order of changes.
-        self._bays_with = [[0] * (widest + 1) for _ in layout.types]
-        self._counts = [0] * len(layout.types)
         self._bay_of, self._bit_of, self._memory_of = (
             layout.device_bay,
             layout.device_bit,
             layout.device_memory,
         )
-        self._first_of = layout.bay_first
-        self._index_of = [
-            (kind, bit, self._bays_with[kind])
-            for kind, bit in zip(layout.bay_type, layout.bay_bit, strict=True)
-        ]
-        self.free_count = [0] * len(layout.types)
         for bay in range(len(layout.bay_node)):
             self._set_whole(bay, self._whole_now(bay))
 
@@ -109,35 +73,23 @@ class Ledger:
                 mask |= 1 << i
         return mask
 
-    def _set_whole(self, bay: int, mask: int) -> None:
-        whole = self.whole
-        before, after = whole[bay].bit_count(), mask.bit_count()
-        whole[bay] = mask
-        if before == after:
-            return
-        kind, bit, rows = self._index_of[bay]
-        self.free_count[kind] += after - before
-        if before:
-            rows[before] = row = rows[before] ^ bit
-            if not row:
-                self._counts[kind] ^= 1 << before
-        if after:
-            row = rows[after]
-            if not row:
-                self._counts[kind] ^= 1 << after
-            rows[after] = row | bit
-
     # -- changes ---------------------------------------------------------------------
 
     def occupy(self, job_id: int, place: Placement, cpu_milli: int = 0, host_bytes: int = 0) -> None:
         """Write down that a job holds a placement; the rules have agreed before."""
         self.held[job_id] = place
-        devices = place.devices
-        if place.share is WHOLE and len(devices) == 1:
-            # Most jobs of most traces: one whole device.
+        devices, share = place.devices, place.share
+        if len(devices) == 1 and (share is WHOLE or share.mode == "spatial"):
+            # Most jobs of most traces: one device, or a part of it.
             (device,) = devices
-            self.residents[device] = (job_id,)
-            self.free_milli[device] = self.free_memory[device] = 0
+            if share is WHOLE:
+                self.residents[device] = (job_id,)
+                self.free_milli[device] = self.free_memory[device] = 0
+            else:
+                there = self.residents[device]
+                self.residents[device] = joined(there, job_id) if there else (job_id,)
+                self.free_milli[device] -= share.compute_milli
+                self.free_memory[device] -= share.memory_bytes
             if (old := self.whole[bay := self._bay_of[device]]) & (bit := self._bit_of[device]):
                 self._set_whole(bay, old ^ bit)
         else:
@@ -149,17 +101,8 @@ class Ledger:
         """Write down that a job holds nothing any more; returns what it held."""
         place = self.held.pop(job_id)
         devices = place.devices
-        if (
-            place.share is WHOLE
-            and len(devices) == 1
-            and not self.impaired
-            and (device := devices[0]) not in self.reserved
-        ):
-            self.residents[device] = ()
-            self.free_milli[device] = DEVICE_MILLI
-            self.free_memory[device] = self._memory_of[device]
-            bay = self._bay_of[device]
-            self._set_whole(bay, self.whole[bay] | self._bit_of[device])
+        if len(devices) == 1 and not self.impaired and (device := devices[0]) not in self.reserved:
+            self._give_one(job_id, device, place.share)
         else:
             self._give(job_id, place)
         if cpu_milli or host_bytes:
@@ -191,6 +134,26 @@ class Ledger:
             taken = whole[bay] & mask
             if taken:
                 self._set_whole(bay, whole[bay] ^ taken)
+
+    def _give_one(self, job_id: int, device: int, share: Share) -> None:
+        """As ``_give``, for one device that is sound and kept for nobody."""
+        residents = self.residents
+        if share is WHOLE or share.mode == "exclusive":
+            residents[device] = ()
+            self.free_milli[device] = DEVICE_MILLI
+            self.free_memory[device] = self._memory_of[device]
+        else:
+            there = residents[device]
+            residents[device] = rest = () if len(there) == 1 else parted(there, job_id)
+            self.free_milli[device] += share.compute_milli
+            if share.mode == "spatial":
+                self.free_memory[device] += share.memory_bytes
+            else:
+                self.free_memory[device] = self._memory_left(device)
+            if rest:
+                return
+        bay = self._bay_of[device]
+        self._set_whole(bay, self.whole[bay] | self._bit_of[device])
 
     def _give(self, job_id: int, place: Placement) -> None:
         share, devices = place.share, place.devices
@@ -311,67 +274,7 @@ class Ledger:
     def _refresh(self, bay: int) -> None:
         self._set_whole(bay, self._whole_now(bay))
 
-    # -- questions -------------------------------------------------------------------
-
-    def tightest_bay(self, kind: int, gpus: int) -> int:
-        """The bay of this type with fewest free whole devices, but at least ``gpus``; -1 if none."""
-        counts = self._counts[kind] >> gpus
-        if not counts:
-            return -1
-        row = self._bays_with[kind][gpus + (counts & -counts).bit_length() - 1]
-        return self.layout.type_bays[kind][(row & -row).bit_length() - 1]
-
-    def tightest(self, kind: int, gpus: int) -> tuple[int, ...] | None:
-        """Lowest whole free devices of ``tightest_bay``, or None."""
-        counts = self._counts[kind] >> gpus
-        if not counts:
-            return None
-        row = self._bays_with[kind][gpus + (counts & -counts).bit_length() - 1]
-        bay = self.layout.type_bays[kind][(row & -row).bit_length() - 1]
-        mask = self.whole[bay]
-        if gpus == 1:
-            return self.layout.alone[self._first_of[bay] + (mask & -mask).bit_length() - 1]
-        return self.layout.devices(bay, low_bits(mask, gpus))
-
-    def lowest_bay(self, kind: int, gpus: int) -> int:
-        """The lowest-numbered bay of this type with at least ``gpus`` free whole devices; -1 if none."""
-        counts, rows, found = self._counts[kind] >> gpus, self._bays_with[kind], 0
-        count = gpus
-        while counts:
-            if counts & 1:
-                bit = rows[count] & -rows[count]
-                found = bit if not found else min(found, bit)
-            counts >>= 1
-            count += 1
-        return self.layout.type_bays[kind][found.bit_length() - 1] if found else -1
-
-    def bays_by_room(self, kind: int, gpus: int) -> Iterator[int]:
-        """Bays with at least ``gpus`` free whole devices, tightest first, then by number."""
-        counts, rows, bays = self._counts[kind] >> gpus, self._bays_with[kind], self.layout.type_bays[kind]
-        count = gpus
-        while counts:
-            skip = (counts & -counts).bit_length() - 1
-            count, counts = count + skip, counts >> (skip + 1)
-            row = rows[count]
-            while row:
-                yield bays[(row & -row).bit_length() - 1]
-                row &= row - 1
-            count += 1
-
-    def bays_by_most_room(self, kind: int) -> Iterator[int]:
-        """Bays with free whole devices, roomiest first, then by number."""
-        counts, rows, bays = self._counts[kind], self._bays_with[kind], self.layout.type_bays[kind]
-        while counts:
-            count = counts.bit_length() - 1
-            counts ^= 1 << count
-            row = rows[count]
-            while row:
-                yield bays[(row & -row).bit_length() - 1]
-                row &= row - 1
-
-    def largest_block(self, kind: int) -> int:
-        """Most free whole devices of this type in one bay."""
-        return max(self._counts[kind].bit_length() - 1, 0)
+    # -- checks ----------------------------------------------------------------------
 
     def index_errors(self) -> list[str]:
         """Differences between the index and the books; empty if all is well. For tests."""

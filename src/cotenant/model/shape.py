@@ -302,8 +302,8 @@ def why_not(ledger: Ledger, shape: Shape) -> tuple[Reason, dict[str, Any]]:
         return shape.never
     if shape.gpus == 0:
         return Reason.HOST, {"needs_cpu_milli": shape.cpu_milli}
-    free = max(ledger.free_count[k] for k in shape.types)
-    block = max(ledger.largest_block(k) for k in shape.types)
+    free = max([ledger.free_count[k] for k in shape.types])
+    block = max([ledger.largest_block(k) for k in shape.types])
     facts = {"needs_gpus": shape.gpus, "free_gpus": free, "largest_block_gpus": block}
     if free < shape.gpus:
         return Reason.NO_CAPACITY, facts
