@@ -159,31 +159,7 @@ def _print_features(found: GraphFeatures) -> None:
     say(
         f"{found.name}: batch {options.batch}, {options.precision}, {options.optimiser}, read from {found.source}"
     )
-    backward = "" if options.training else " (inference)"
-    rows = [
-        ("parameters", f"{found.parameters:,}"),
-        (
-            "FLOPs forward, backward",
-            f"{_work(found.flops_forward)}FLOP, {_work(found.flops_backward)}FLOP{backward}",
-        ),
-        ("other arithmetic", f"{_work(found.scalar_ops_forward)}op, {_work(found.scalar_ops_backward)}op"),
-        (
-            "moved forward, backward, step",
-            ", ".join(
-                _mib(size)
-                for size in (found.moved_forward_bytes, found.moved_backward_bytes, found.moved_step_bytes)
-            ),
-        ),
-        ("arithmetic intensity", f"{found.intensity:.1f} op/byte"),
-        (
-            "weights, gradients, optimiser",
-            _sizes(found.parameter_bytes, found.gradient_bytes, found.optimiser_bytes),
-        ),
-        ("saved activations, peak of tensors", _sizes(found.activation_bytes, found.peak_bytes)),
-        ("kernels forward, backward", f"{found.kernels_forward:,}, {found.kernels_backward:,}"),
-        ("depth", f"{found.depth} with matrix work, {found.chain} in all"),
-    ]
-    print_table(("feature", "value"), rows)
+    print_table(("feature", "value"), _feature_rows(found))
     say("")
     print_table(
         ("class", "forward", "backward", "FLOPs", "moved", "most frequent inputs"),
@@ -206,6 +182,24 @@ def _print_features(found: GraphFeatures) -> None:
         note(f"not known, counted as one operation an element: {listed}")
     for line in found.notes:
         note(line)
+
+
+def _feature_rows(found: GraphFeatures) -> list[tuple[str, str]]:
+    backward = "" if found.options.training else " (inference)"
+    moved = (found.moved_forward_bytes, found.moved_backward_bytes, found.moved_step_bytes)
+    held = (found.parameter_bytes, found.gradient_bytes, found.optimiser_bytes)
+    work = f"{_work(found.flops_forward)}FLOP, {_work(found.flops_backward)}FLOP{backward}"
+    return [
+        ("parameters", f"{found.parameters:,}"),
+        ("FLOPs forward, backward", work),
+        ("other arithmetic", f"{_work(found.scalar_ops_forward)}op, {_work(found.scalar_ops_backward)}op"),
+        ("moved forward, backward, step", _sizes(*moved)),
+        ("arithmetic intensity", f"{found.intensity:.1f} op/byte"),
+        ("weights, gradients, optimiser", _sizes(*held)),
+        ("saved activations, peak of tensors", _sizes(found.activation_bytes, found.peak_bytes)),
+        ("kernels forward, backward", f"{found.kernels_forward:,}, {found.kernels_backward:,}"),
+        ("depth", f"{found.depth} with matrix work, {found.chain} in all"),
+    ]
 
 
 def _sizes(*sizes: int) -> str:

@@ -123,18 +123,6 @@ class _Reading:
         for value in self.source.output:
             if value.name in self.index:
                 self.last[self.tensors[self.index[value.name]].storage] = end
-        if self.unshaped:
-            some = ", ".join(sorted(self.unshaped)[:5])
-            notes = (
-                *notes,
-                f"{len(self.unshaped)} tensors have no inferred shape and count as empty: {some}",
-            )
-        kinds = {node.op_type for node in self.source.node}
-        if self.options.training and "Conv" in kinds and "BatchNormalization" not in kinds:
-            notes = (
-                *notes,
-                "no batch normalisation: if it was folded at export, training keeps more than this",
-            )
         storages = tuple(
             Storage(size_bytes=size, role=role, born=born, dies=last)
             for size, role, born, last in zip(
@@ -156,8 +144,18 @@ class _Reading:
             parameters=sum(sizes),
             trained=sum(sizes),
             trained_sizes=sizes,
-            notes=notes,
+            notes=(*notes, *self._doubts()),
         )
+
+    def _doubts(self) -> list[str]:
+        notes = []
+        if self.unshaped:
+            some = ", ".join(sorted(self.unshaped)[:5])
+            notes.append(f"{len(self.unshaped)} tensors have no inferred shape and count as empty: {some}")
+        kinds = {node.op_type for node in self.source.node}
+        if self.options.training and "Conv" in kinds and "BatchNormalization" not in kinds:
+            notes.append("no batch normalisation: if it was folded at export, training keeps more than this")
+        return notes
 
     def _shapes(self) -> None:
         graph = self.source
