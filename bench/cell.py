@@ -148,6 +148,9 @@ def run_trace(spec: Row) -> Row:
 
 def main() -> None:
     """Run the cell that the argument describes."""
+    from cotenant.runs.memory import frugal_frames
+
+    frugal_frames()  # as the command line does
     spec = json.loads(sys.argv[1])
     print(json.dumps((run_trace if "trace" in spec else run_drawn)(spec)))
 

@@ -40,6 +40,7 @@ from cotenant.app import (
 )
 from cotenant.app.console import error, say
 from cotenant.errors import CotenantError
+from cotenant.runs.memory import frugal_frames
 
 __all__ = ["EXIT_INTERRUPTED", "app", "main"]
 
@@ -120,6 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv : sequence of str, optional
         Arguments without the program's name; those of the process if not given.
     """
+    frugal_frames()
     words = list(sys.argv[1:] if argv is None else argv)
     if "--debug" in words[1:]:
         # Allowed after the command too: that is where one adds it when something went wrong.

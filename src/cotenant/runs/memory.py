@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 
-__all__ = ["tidy_memory"]
+__all__ = ["frugal_frames", "tidy_memory"]
 
 _M_MMAP_THRESHOLD = -3
 _THRESHOLD_BYTES = 1 << 20
@@ -30,3 +31,12 @@ def tidy_memory() -> bool:
     library.mallopt(_M_MMAP_THRESHOLD, _THRESHOLD_BYTES)
     library.malloc_trim(0)
     return True
+
+
+def frugal_frames() -> None:
+    """Have the data frame library give freed memory back at once; call it before that is loaded.
+
+    It brings its own allocator, which keeps much of what reading and sorting used. A setting in the
+    environment (``_RJEM_MALLOC_CONF``) takes precedence. Processes started later inherit it.
+    """
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
