@@ -30,7 +30,7 @@ Key = tuple[int, int]
 """World and novelty."""
 
 _SHRINK = 4.0
-_WINDOW = 0.2
+_WINDOW = 0.4
 _TIE = 0.02
 _COVERAGE = 0.9
 
