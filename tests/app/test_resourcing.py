@@ -121,6 +121,29 @@ def test_own_models_are_learnt_from_through_their_steps(model: str, tmp_path: Pa
     assert _run("--fit", table, "--works", steps)["fits"]["mem_mib"]["rows"] == 2  # type: ignore[index]
 
 
+def test_a_device_that_is_in_no_catalogue_can_be_asked_for_once_it_was_measured(
+    model: str, tmp_path: Path
+) -> None:
+    runs = [
+        SoloRun(
+            source="own",
+            device_type="Home Core x1",
+            job=JobConfig(model=w.name.partition("@")[0], dataset="ImageNet", batch=w.batch),
+            throughput=50e9 / w.flops,
+            unit="steps/s",
+            gpu_util=99.0,
+        )
+        for w in zoo_works()
+        if w.name in {"AlexNet@ImageNet", "VGG-16@ImageNet"} and w.precision == "fp32" and w.batch <= 32
+    ]
+    write_solo_runs(tmp_path / "t.csv", runs)
+    devices = _run(model, "-b", 64, "--device", "Home Core x1", "--fit", tmp_path / "t.csv")["devices"]
+    assert isinstance(devices, list)
+    # 3 * 2 * 64 * (1024 * 4096 + 4096 * 10) FLOPs, less the first layer's input, at some 50 GFLOP/s.
+    assert 0.01 < devices[0]["iteration_s"]["mean"] < 0.1
+    assert devices[0]["verdict"] == "memory of this type not known"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -79,7 +79,7 @@ def resources(  # noqa: PLR0917
     graph, work = _work(source, options, hf, length, name)
     if add_work is not None:
         _append(add_work, work)
-    types = _types(device)
+    types = _types(device, predictor.device_types_)
     from cotenant.model.quantities import parse_duration
     from cotenant.predictors.resources.roofline import rates_of
 
@@ -126,11 +126,12 @@ def _append(path: Path, work: StepWork) -> None:
     note(f"{path}: {len(kept) + 1} steps, the last one is {work.name} at batch {work.batch}")
 
 
-def _types(device: str) -> list[str]:
+def _types(device: str, fitted: tuple[str, ...]) -> list[str]:
+    """Types of the catalogue, or others that the predictor was fitted on."""
     from cotenant.profiles.catalogue import datasheet, known
 
     asked = [one.strip() for one in device.split(",") if one.strip()]
-    return [datasheet(one).name for one in asked] or list(known())
+    return [one if one in fitted else datasheet(one).name for one in asked] or list(known())
 
 
 def _predictor(
@@ -208,9 +209,12 @@ def _fitted(fit: Path, works: Path | None, save: Path | None) -> tuple[ResourceP
 
 
 def _verdicts(graph: Graph, types: list[str]) -> dict[str, str]:
+    from cotenant.profiles.catalogue import canonical_type
     from cotenant.profiles.graph.memory import fit_on
 
-    return {name: fit.verdict for name, _, fit in fit_on(graph, types)}
+    sized = [name for name in types if canonical_type(name) is not None]
+    unsized = dict.fromkeys(types, "memory of this type not known")
+    return unsized | {name: str(fit.verdict) for name, _, fit in fit_on(graph, sized)}
 
 
 def _range(interval: Interval, digits: int = 0, unit: str = "") -> str:

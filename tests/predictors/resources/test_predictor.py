@@ -13,7 +13,7 @@ import pytest
 from cotenant.errors import ConfigError, UnknownNameError
 from cotenant.predictors.resources.folds import balanced, family_folds, family_quantile
 from cotenant.predictors.resources.modelfile import load_predictor, save_predictor
-from cotenant.predictors.resources.observations import observed
+from cotenant.predictors.resources.observations import Observation, observed
 from cotenant.predictors.resources.predictor import ResourcePredictor, out_of_fold
 from cotenant.predictors.resources.roofline import rates_of
 from cotenant.predictors.resources.validation import importance
@@ -132,6 +132,22 @@ def test_of_equals_the_simplest_is_chosen(made: ModuleType) -> None:
     # All three say 1,000 MiB exactly.
     assert fits["mem_mib"].errors == {"forest": 0.0, "boosting": 0.0, "linear": 0.0}
     assert fits["mem_mib"].learner == "linear"
+
+
+def test_one_family_in_twelve_that_waits_does_not_widen_all_intervals(made: ModuleType) -> None:
+    def slowed(family: str) -> list[Observation]:
+        return [
+            msgspec.structs.replace(r, iteration_s=20 * (r.iteration_s or 0)) if r.family == family else r
+            for r in made.observations(noise=0.1)
+        ]
+
+    def doubt(rows: list[Observation]) -> float:
+        return ResourcePredictor(learners=("roofline",)).fit(rows).fits_["iteration_s"].doubt
+
+    assert 0.1 < doubt(slowed("family3")) < 0.6
+    # Of five families one is too many to be missed.
+    few = [r for r in slowed("family3") if r.family in {f"family{i}" for i in range(5)}]
+    assert doubt(few) > 1.5
 
 
 def test_unknown_learners_are_named() -> None:

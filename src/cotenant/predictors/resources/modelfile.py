@@ -49,6 +49,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     prior: Efficiency
     efficiency: Efficiency
     features: list[str]
+    device_types: list[str]
     targets: dict[str, _Rows]
     card: dict[str, Any] = {}
 
@@ -67,7 +68,7 @@ def save_predictor(
     predictor : ResourcePredictor
     path : path
     rows : sequence of Observation
-        Those it was fitted on, for its card: sources, device types, licences.
+        Those it was fitted on, for its card: sources, licences.
     files : sequence of Path
         Where they came from; their SHA-256 goes into the card.
 
@@ -81,13 +82,22 @@ def save_predictor(
         "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
         "rows": len(rows),
         "sources": sorted({row.source for row in rows}),
-        "device_types": sorted({row.rates.name for row in rows}),
+        "device_types": list(predictor.device_types_),
         "licences": sorted({row.licence for row in rows if row.licence}),
         "errors": {name: fit.errors[fit.learner] for name, fit in predictor.fits_.items()},
     }
     params = {k: v for k, v in predictor.get_params().items() if k != "prior"}
     targets = {name: _rows_of(predictor, name) for name in predictor.fits_}
-    file = _File(FORMAT, params, predictor.prior, predictor.efficiency_, list(FEATURES), targets, card)
+    file = _File(
+        FORMAT,
+        params,
+        predictor.prior,
+        predictor.efficiency_,
+        list(FEATURES),
+        list(predictor.device_types_),
+        targets,
+        card,
+    )
     Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=0) + b"\n")
     return card
 
@@ -134,7 +144,7 @@ def load_predictor(path: Path | str) -> tuple[ResourcePredictor, tuple[str, ...]
     file = _read(Path(path))
     params = {**file.params, "prior": file.prior}
     predictor = ResourcePredictor(**params)
-    predictor.efficiency_ = file.efficiency
+    predictor.efficiency_, predictor.device_types_ = file.efficiency, tuple(file.device_types)
     notes = []
     for name, rows in file.targets.items():
         data = TrainingSet(

@@ -108,6 +108,8 @@ class ResourcePredictor:
     efficiency_ : Efficiency
     fits_ : dict of str to TargetFit
         By target; those without rows are missing, and predicted by the roofline alone.
+    device_types_ : tuple of str
+        Those that it was fitted on.
     """
 
     def __init__(
@@ -126,6 +128,7 @@ class ResourcePredictor:
         self.seed, self.prior = seed, prior
         self.efficiency_ = prior
         self.fits_: dict[str, TargetFit] = {}
+        self.device_types_: tuple[str, ...] = ()
         self.models_: dict[str, Candidate] = {}
         self.data_: dict[str, TrainingSet] = {}
 
@@ -142,6 +145,7 @@ class ResourcePredictor:
         """Fit to solo runs; with none of them this is the roofline."""
         self.efficiency_ = calibrate(rows, self.prior)
         self.fits_, self.models_, self.data_ = {}, {}, {}
+        self.device_types_ = tuple(sorted({row.rates.name for row in rows}))
         if not rows:
             return self
         out = out_of_fold(rows, self.learners, folds=self.folds, seed=self.seed, prior=self.prior)
@@ -284,6 +288,25 @@ def out_of_fold(
     return out
 
 
+def _doubt(errors: Array, families: Sequence[str], coverage: float) -> float:
+    """Half width that covers an unseen family's rows.
+
+    Few families say little about the next one, so the level is raised (split-conformal, with
+    families in place of rows). Those that are off by more than a factor of 2.7 wait for something
+    that no graph shows: where they are fewer than may be missed, they are missed, or every
+    interval would have their width.
+    """
+    names = np.array(families)
+    kinds = sorted(set(families))
+    waits = [kind for kind in kinds if np.median(errors[names == kind]) > 1.0]
+    keep = np.ones(len(names), bool)
+    if len(waits) <= (1.0 - coverage) * len(kinds):
+        keep = ~np.isin(names, waits)
+    left = len(kinds) - len(set(names[~keep]))
+    level = min(coverage * (1.0 + 1.0 / left), 1.0)
+    return family_quantile(errors[keep], names[keep].tolist(), level)
+
+
 def _choose(name: str, out: Mapping[str, Array], data: TrainingSet, coverage: float) -> TargetFit:
     target = TARGETS[name]
     off = {c: target.link(target.back(answers)) - data.y for c, answers in out.items()}
@@ -298,7 +321,7 @@ def _choose(name: str, out: Mapping[str, Array], data: TrainingSet, coverage: fl
         target=name,
         learner=chosen,
         errors={c: round(rms(errors), 4) for c, errors in off.items()},
-        doubt=family_quantile(np.abs(off[chosen]), data.families, coverage),
+        doubt=_doubt(np.abs(off[chosen]), data.families, coverage),
         rows=len(data.y),
         families=len(set(data.families)),
     )
