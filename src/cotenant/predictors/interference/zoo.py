@@ -1,9 +1,10 @@
 """The zoo: models of effects in closed form, members fitted by world, low-rank completion.
 
-The variances below are rounded results of a coordinate search on leave-one-block-out and
-leave-one-architecture-out errors of the public campaigns. They are assumptions about how effects
-are made up (which part belongs to the victim, which to the pair), not fitted effects: nothing
-here tells the speed of any job.
+The variances below are assumptions about how effects are made up: which part belongs to the victim,
+which to its neighbour, which to the pair. Their shapes (broad, lean, smooth, staged) came from looking at
+leave-one-block-out and leave-one-architecture-out errors of public campaigns; the numbers are round, and
+errors hardly depend on them (docs/prediction/interference.md). Which shape serves a table is chosen on that
+table. Nothing here tells the speed of any job.
 """
 
 from __future__ import annotations
