@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -10,8 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.errors import ConfigError, UnknownNameError
+from cotenant.errors import ConfigError, MissingExtraError, UnknownNameError
 from cotenant.predictors.resources.folds import balanced, family_folds, family_quantile
+from cotenant.predictors.resources.learners import make_learner
 from cotenant.predictors.resources.modelfile import load_predictor, save_predictor
 from cotenant.predictors.resources.observations import Observation, observed
 from cotenant.predictors.resources.predictor import ResourcePredictor, out_of_fold
@@ -132,6 +134,27 @@ def test_of_equals_the_simplest_is_chosen(made: ModuleType) -> None:
     # All three say 1,000 MiB exactly.
     assert fits["mem_mib"].errors == {"forest": 0.0, "boosting": 0.0, "linear": 0.0}
     assert fits["mem_mib"].learner == "linear"
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "xgboost"])
+def test_boosters_of_the_extra_learn_and_repeat_themselves(name: str, made: ModuleType) -> None:
+    pytest.importorskip(name, reason="needs the extra boost")
+    rows = [
+        msgspec.structs.replace(r, mem_mib=(r.mem_mib or 0) * (1.5 if r.work.batch == 8 else 1.0))
+        for r in made.observations(families=10)
+    ]
+    learners = ("roofline", f"roofline+{name}")
+    one, two = (out_of_fold(rows, learners, folds=2)["mem_mib"] for _ in range(2))
+    truth = np.log([r.mem_mib for r in rows])
+    off = {learner: np.abs(answers - truth).mean() for learner, answers in one.items()}
+    assert off[f"roofline+{name}"] < 0.8 * off["roofline"]
+    np.testing.assert_array_equal(one[f"roofline+{name}"], two[f"roofline+{name}"])
+
+
+def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    with pytest.raises(MissingExtraError, match="boost"):
+        make_learner("xgboost", 0)
 
 
 def test_one_family_in_twelve_that_waits_does_not_widen_all_intervals(made: ModuleType) -> None:
