@@ -80,7 +80,8 @@ def test_installing_is_quiet_but_not_silent(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "venv.sh", tmp_path / "scripts")
     shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "pyproject.toml").touch()
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     for name in ("python", "cotenant"):
         stub = tmp_path / ".venv" / "bin" / name
@@ -94,7 +95,7 @@ def test_installing_is_quiet_but_not_silent(tmp_path: Path) -> None:
         check=True,
         timeout=60,
     )
-    assert "python -m pip install -q -e . version-check-off=1" in done.stdout.splitlines()
+    assert "python -m pip install -q -c constraints.txt -e . version-check-off=1" in done.stdout.splitlines()
     assert done.stdout.splitlines()[-1].startswith("cotenant demo -o demo --force")
     said = done.stderr.splitlines()
     assert said[0].startswith("installing cotenant into .venv")
