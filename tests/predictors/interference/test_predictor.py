@@ -306,3 +306,23 @@ def test_reports_are_the_sums_that_one_does_by_hand(tmp_path: Path) -> None:
     lines = (tmp_path / "p.csv").read_text().splitlines()
     assert lines[:2] == ["row_id,side,mean,low,high,fits", "r1,a,0.600000,0.550000,0.700000,1"]
     assert len(lines) == 5 and lines[-1].endswith(",0")
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_handful_of_jobs_is_enough_to_begin_with(count: int) -> None:
+    jobs = [JobConfig(model=f"m{i}", batch=8) for i in range(count)]
+    runs = [run_tiny(a, b) for i, a in enumerate(jobs) for b in jobs[i:]]
+    predictor = AdaptiveInterferencePredictor(zoo="all").fit(runs)
+    said = predictor.predict_set(WORLD, [jobs[0], jobs[-1]])
+    assert [side.mean for side in said] == pytest.approx([0.5, 0.5], abs=0.05)
+    new = JobConfig(model="new")
+    assert set(predictor.suggest(new, WORLD)) <= {*jobs, new}
+    predictor.observe([run_tiny(*[jobs[i % count] for i in range(3)], speed=0.25)])
+    # Three that halve each other in pairs: 1 / (1 + 1 + 1), drawn a little towards the 0.25 measured.
+    three = predictor.predict_set(WORLD, [jobs[0], jobs[-1], jobs[0]])
+    assert all(0.25 < side.mean < 0.36 for side in three)
+
+
+def run_tiny(*jobs: JobConfig, speed: float = 0.5) -> CoRun:
+    sides = tuple(CoSide(job=job, speed=speed) for job in jobs)
+    return CoRun(row_id="+".join(j.model for j in jobs), source=WORLD[0], device_type=WORLD[1], sides=sides)

@@ -63,7 +63,7 @@ class WorldGroup:
         runs : sequence of CoRun
             Of these worlds.
         choices : mapping, optional
-            Of an earlier fit; then nothing is judged again.
+            Of an earlier fit; then nothing is judged again. With none there is nothing to keep.
         """
         nodes: list[Node] = [(s.job, (r.source, r.device_type)) for r in runs for s in r.sides]
         self.table = NodeTable(self.solos, nodes)
@@ -73,12 +73,12 @@ class WorldGroup:
         self.memory = MemoryFit().fit(runs, self.table)
         self._ceilings = self._ceiling_of_worlds()
         needed = [n for n in self.names if n in EFFECTS]
-        if choices is not None:
+        if choices:
             needed = [n for n in needed if self._used(n, choices)] or needed[:1]
         self._effects = {n: EffectsModel(EFFECTS[n], self.table).fit(self.rows) for n in needed}
         self._members: dict[tuple[str, int], Member] = {}
         self._low_rank: LowRank | None = None
-        self.choices = dict(choices) if choices is not None else self.judge()
+        self.choices = dict(choices) if choices else self.judge()
         self._set_gain(every)
         return self
 

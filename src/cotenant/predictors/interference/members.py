@@ -30,6 +30,8 @@ __all__ = [
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+_FEWEST = 8
+
 
 class PairData(msgspec.Struct, frozen=True):
     """Rows of pairs in one world.
@@ -240,7 +242,7 @@ class Contending:
 
 
 class Wrapped:
-    """A scikit-learn regressor over the pair's features.
+    """A scikit-learn regressor over the pair's features; below eight rows, the median.
 
     Parameters
     ----------
@@ -254,16 +256,21 @@ class Wrapped:
         self.build, self.columns = build, columns
 
     def _x(self, data: PairData) -> Array:
-        return data.x if self.columns == "all" else data.x[:, : 2 * data.width]
+        x = data.x if self.columns == "all" else data.x[:, : 2 * data.width]
+        return x if x.shape[1] else np.ones((len(data.x), 1))
 
     def fit(self, data: PairData, speed: Array) -> Wrapped:
         """Fit the regressor."""
-        self._model = self.build()
-        self._model.fit(self._x(data), speed)
+        self._few = Constant().fit(data, speed) if len(speed) < _FEWEST else None
+        if self._few is None:
+            self._model = self.build()
+            self._model.fit(self._x(data), speed)
         return self
 
     def predict(self, data: PairData) -> Array:
         """As the regressor says, within the bounds."""
+        if self._few is not None:
+            return self._few.predict(data)
         return _bounded(np.asarray(self._model.predict(self._x(data)), np.float64))
 
 
