@@ -106,3 +106,23 @@ def test_memory_follows_the_living() -> None:
     entries = len(model.queue._line) + len(model.queue._late)
     assert len(model.queue) == 1
     assert entries <= 2 * 1 + 4096
+
+
+def test_those_who_left_from_the_middle_are_at_most_an_eighth_of_those_who_wait() -> None:
+    # The first waits for ever; of 40,000 after it, every other one starts out of order, and a tenth come back.
+    model = Model()
+    queue = model.queue
+    for _ in range(40_001):
+        model.submit(0)
+    for number in range(1, 40_001, 2):
+        model.start(model.jobs[number])
+    for number in range(1, 40_001, 10):
+        model.requeue(model.jobs[number])
+    model.submit(0)
+    waiting = 40_001 - 20_000 + 4_000 + 1
+    assert len(queue) == waiting
+    assert len(queue._line) + len(queue._late) <= waiting + waiting // 8 + 4096
+    model.check()
+    queue._sweep()
+    assert len(queue._line) + len(queue._late) == waiting  # nobody is in it twice
+    model.check()

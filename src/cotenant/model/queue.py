@@ -1,8 +1,8 @@
 """Pending jobs in default order: higher priority first, then submission order.
 
 Arrivals come in order and are appended; jobs that return, or whose priority changed,
-go through a heap. Entries of jobs that left are skipped, and swept when they outnumber
-the living, so memory follows the living.
+go through a heap. Entries of jobs that left are skipped, and swept when there are an eighth
+as many as of the living, since each keeps a whole record: memory follows the living.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PendingQueue:
         else:
             self._serial += 1
             heapq.heappush(self._late, (key, self._serial, record))
-        if len(line) + len(self._late) > 2 * self.count + _SWEEP:
+        if len(line) + len(self._late) > self.count + (self.count >> 3) + _SWEEP:
             self._sweep()
 
     def left(self, record: JobRecord) -> None:
@@ -93,8 +93,7 @@ class PendingQueue:
                 yield last
 
     def _sweep(self) -> None:
-        living = list(self)
-        self._line = deque(living)
-        self._late = []
-        if living:
-            self._last_key = max(self._last_key, living[-1].key)
+        # Who was ever started and waits again came through the heap: it is not needed in the line, too.
+        self._line = deque(r for r in self._line if not r.status and not r.attempt)
+        once = {e[2].id: e for e in self._late if not e[2].status and e[0] == e[2].key}
+        self._late = sorted(once.values(), key=lambda e: e[:2])
