@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -152,6 +153,16 @@ def test_a_builder_that_raises_is_told_in_one_line() -> None:
 
     with pytest.raises(ConfigError, match="build raised KeyError: 'width'"):
         read(build)
+
+
+def test_a_number_that_decides_the_networks_shape_is_not_assumed() -> None:
+    def build(batch: int) -> Any:
+        widths = [int(w.item()) for w in torch.linspace(8, 32, 3)]
+        return nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(widths))), torch.randn(batch, 8)
+
+    graph = read(build)
+    assert features_of(graph).parameters == 8 * 20 + 20 + 20 * 32 + 32
+    assert any("needs real weights" in text for text in graph.notes)
 
 
 def test_a_real_module_is_left_as_it_was() -> None:

@@ -15,8 +15,9 @@ Contexts on GPUs:
 
 Workspaces: cuBLAS holds 8,519,680 bytes (PyTorch forum, topic 178671: two of 4 MiB and eight of
 16 KiB), 32 MiB on Hopper and newer (cuBLAS documentation, cublasSetWorkspace). What cuDNN takes
-inside a convolution is chosen at run time; the high value allows for a transformed copy of the
-largest input.
+inside a convolution is chosen at run time: little by its rules of thumb, up to some 1.5 GiB where
+kernels are chosen by trial (the most that memory of convolutional networks measured by others exceeds
+what tensors and context explain); only the high value allows for that.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from cotenant.errors import UnknownNameError
 from cotenant.model.quantities import MIB
 from cotenant.profiles.catalogue import canonical_type
 
-__all__ = ["CPU_CONTEXT", "Context", "context_of", "frameworks"]
+__all__ = ["CPU_CONTEXT", "TRIAL_BYTES", "Context", "context_of", "frameworks"]
 
 
 class Context(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -55,7 +56,13 @@ _FRAMEWORKS: dict[str, tuple[int, int, str]] = {
     "pytorch-before-1.13": (1250, 2150, _EAGER),
     "tensorflow": (1000, 2150, "as PyTorch with all kernels loaded; assumed"),
 }
+_AMPERE_EAGER_MIB = 1490
+"""1,644 less 156 MiB, pytorch/pytorch#49877."""
+_AMPERE = ("RTX3090", "A10", "A30", "A100", "A100-80GB", "RTX4090", "L4", "L40S")
 _NEW = ("H100", "H100-PCIe", "H200", "B200")
+
+TRIAL_BYTES = 1536 * MIB
+"""High value of what convolutions take inside on a GPU, where kernels are chosen by trial."""
 
 CPU_CONTEXT = Context(
     p50_bytes=345 * MIB,
@@ -83,5 +90,7 @@ def context_of(device_type: str | None, framework: str = "pytorch") -> Context:
         raise UnknownNameError("framework", framework, _FRAMEWORKS)
     middle, high, source = _FRAMEWORKS[framework]
     known = canonical_type(device_type) if device_type else None
+    if framework != "pytorch" and known in (*_AMPERE, *_NEW):
+        middle = _AMPERE_EAGER_MIB
     blas = 32 * MIB if known in _NEW or known is None else 8_519_680
     return Context(p50_bytes=middle * MIB, p95_bytes=high * MIB, blas_bytes=blas, source=source)

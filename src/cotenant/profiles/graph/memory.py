@@ -20,7 +20,7 @@ import msgspec
 
 from cotenant.model.quantities import MIB, format_bytes
 from cotenant.profiles.catalogue import device_type, known
-from cotenant.profiles.graph.contexts import CPU_CONTEXT, Context, context_of
+from cotenant.profiles.graph.contexts import CPU_CONTEXT, TRIAL_BYTES, Context, context_of
 from cotenant.profiles.graph.ir import Graph
 from cotenant.profiles.graph.liveness import Peak, peak_of, reserved_bytes
 
@@ -178,14 +178,10 @@ def _part(name: str, size: int, doubt: float, why: str) -> MemoryPart:
 
 
 def _workspace(graph: Graph, context: Context) -> tuple[int, int]:
-    """Middle and high: the matrix library's own, and a copy of a convolution's largest tensor."""
-    largest = 0
-    for op in graph.ops:
-        if op.kind == "convolution":
-            for number in op.inputs:
-                largest = max(largest, graph.storages[graph.tensors[number].storage].size_bytes)
-    products = context.blas_bytes if any(op.kind in {"matmul", "attention"} for op in graph.ops) else 0
-    return products, products + largest
+    """Middle and high: the matrix library's own, and what convolutions may take."""
+    kinds = {op.kind for op in graph.ops}
+    products = context.blas_bytes if kinds & {"matmul", "attention"} else 0
+    return products, products + (TRIAL_BYTES if "convolution" in kinds else 0)
 
 
 def _cpu_reserve(graph: Graph, peak: Peak) -> tuple[int, int]:

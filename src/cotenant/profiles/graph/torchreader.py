@@ -33,7 +33,7 @@ Builder = Callable[[int], Any]
 """``build(batch) -> (module, inputs)`` or ``(module, inputs, loss)``."""
 
 _MOST_RUN = 200_000_000
-"""Weights of the largest model that is run for real where reading it on fake tensors fails."""
+"""Weights of the largest model that is made or run for real where fake tensors do not do."""
 
 
 def _torch() -> Any:
@@ -65,15 +65,21 @@ def read_builder(build: Builder, options: Options, *, name: str = "") -> Graph:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     label = name or getattr(build, "__name__", "model")
     notes: tuple[str, ...] = ()
+    lenient = Lenient()
     try:
-        with mode, Lenient(), warnings.catch_warnings():
+        with mode, lenient, warnings.catch_warnings():
             # torch's own copying of modules looks at a fake tensor's address.
             warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
             made = build(options.batch)
+        # A number that was asked for may have decided the network's shape.
+        real = bool(lenient.assumed) and _weights(_parts(made, label)[0]) <= _MOST_RUN
+        notes = tuple(f"while building, {text}" for text in sorted(lenient.assumed)) if not real else ()
     except CotenantError:
         raise
     except Exception:
         # Numbers were asked for while weights were made; whatever is really wrong shows now.
+        real = True
+    if real:
         made = _built(build, options, label)
         notes = ("the builder needs real weights: it was run, and they were made fake afterwards",)
     module, inputs, loss = _parts(made, label)
@@ -103,7 +109,7 @@ def _really_run(build: Builder, options: Options, label: str, problem: ConfigErr
     """
     torch = _torch()
     module, inputs, loss = _parts(_built(build, options, label), label)
-    if sum(p.numel() for p in module.parameters()) > _MOST_RUN:
+    if _weights(module) > _MOST_RUN:
         raise problem
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
     try:
@@ -115,6 +121,10 @@ def _really_run(build: Builder, options: Options, label: str, problem: ConfigErr
         raise problem from None
     note = f"one step was really run on the CPU, because on fake tensors: {problem}"
     return msgspec.structs.replace(graph, notes=(note, *graph.notes))
+
+
+def _weights(module: Any) -> int:
+    return sum(p.numel() for p in module.parameters())
 
 
 def _cast(inputs: Any, half: Any) -> Any:
