@@ -200,6 +200,10 @@ def _works() -> dict[str, tuple[StepWork, ...]]:
 def _graph_features(job: JobConfig) -> Mapping[str, float]:
     """Of the network's graph at the nearest batch size that is known."""
     works = _works().get(f"{job.model}@{job.dataset}") or _works().get(job.model)
+    if not works and not job.dataset:
+        # A name without its data set stands for the first network of that name, or architecture.
+        alike = [r.name for r in RECIPES.values() if job.group in (r.model, r.family)]
+        works = next((_works()[name] for name in alike if name in _works()), None)
     if not works:
         return {}
     recipe = RECIPES.get(works[0].name)
