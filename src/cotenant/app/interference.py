@@ -37,6 +37,7 @@ _HEADS = (
     "no-fit prec.",
     "recall",
 )
+_KINDS = {"-1": "both together", "0": "both, apart", "1": "one elsewhere only", "2": "one never"}
 _NOVELTY = ("measured here", "measured elsewhere", "known alone only", "unknown")
 
 
@@ -65,11 +66,11 @@ def fit(
         print_json(card)
         return
     rows = [
-        (world, _NOVELTY[int(novelty)], f"{found['mae_unseen']:.3f}", str(found["groups"]), _members(found))
+        (world, _KINDS[novelty], f"{found['mae_unseen']:.3f}", str(found["groups"]), _members(found))
         for world, by_novelty in card["errors"].items()
         for novelty, found in by_novelty.items()
     ]
-    print_table(("campaign|device type", "less known job", "MAE", "groups", "members"), rows, right=("MAE",))
+    print_table(("campaign|device type", "measured before", "MAE", "groups", "members"), rows, right=("MAE",))
     say(f"wrote {output}: fitted on {len(predictor.runs):,} co-runs and {len(predictor.solos):,} solo runs")
     note(f"select, fit and validate took {seconds:.1f} s of CPU time")
 

@@ -1,8 +1,10 @@
 """Predictions of rows that were not seen, by every member: what selection judges by.
 
-A *case* is a row predicted without the group it belongs to. Three kinds of groups make three
+A *case* is a row predicted without the group it belongs to. Four kinds of groups make four
 kinds of novelty:
 
+- ``FAMILIAR``: both jobs were measured in this world, and their architectures together, at other
+  batch sizes: a twelfth of the pairs is left out, in every world;
 - ``KNOWN``: both jobs were measured in this world, their architectures never together: all rows
   of a pair of architectures are left out, in every world;
 - ``ELSEWHERE``: a job was measured in other worlds only: all rows of an architecture are left
@@ -24,16 +26,28 @@ from cotenant.predictors.interference.lowrank import LowRank
 from cotenant.predictors.interference.members import MEMBERS, pair_data
 from cotenant.predictors.interference.rows import Rows
 
-__all__ = ["COSTLY", "ELSEWHERE", "KNOWN", "NEVER", "Cases", "Group", "groups_of", "left_out", "stand_in"]
+__all__ = [
+    "COSTLY",
+    "ELSEWHERE",
+    "FAMILIAR",
+    "KNOWN",
+    "NEVER",
+    "Cases",
+    "Group",
+    "groups_of",
+    "left_out",
+    "stand_in",
+]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-KNOWN, ELSEWHERE, NEVER = 0, 1, 2
+FAMILIAR, KNOWN, ELSEWHERE, NEVER = -1, 0, 1, 2
 COSTLY = ("extra-trees", "forest", "boosting", "set-net", "svr", "ridge")
 """Members for which every fold is a fit that takes time."""
 
 _FOLDS = 4
+_PARTS = 12
 _ENOUGH = 150
 
 
@@ -66,6 +80,12 @@ def groups_of(rows: Rows, table: NodeTable, world: int, novelty: int) -> list[Gr
     """Groups of a world that has rows."""
     own = table.world[rows.victim] == world
     found = []
+    if novelty == FAMILIAR:
+        pairs = np.unique(rows.pair[own])
+        for part in range(min(_PARTS, len(pairs))):
+            inside = np.isin(rows.pair, pairs[part::_PARTS])
+            found.append(Group(np.flatnonzero(inside), np.flatnonzero(inside & own)))
+        return found
     if novelty == KNOWN:
         for block in np.unique(rows.block[own]).tolist():
             inside = rows.block == block

@@ -8,7 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.predictors.interference.cases import ELSEWHERE, KNOWN, NEVER, Cases, left_out, stand_in
+from cotenant.predictors.interference.cases import (
+    ELSEWHERE,
+    FAMILIAR,
+    KNOWN,
+    NEVER,
+    Cases,
+    left_out,
+    stand_in,
+)
 from cotenant.predictors.interference.effects import MAX_ROWS, EffectsModel
 from cotenant.predictors.interference.jobs import Node, NodeTable, SoloIndex, World
 from cotenant.predictors.interference.links import MAX_SPEED, MIN_SPEED
@@ -97,7 +105,7 @@ class WorldGroup:
         found: dict[Key, Cases] = {}
         worlds = self.table.world[self.rows.victim]
         for world in np.unique(worlds).tolist():
-            for novelty in (KNOWN, ELSEWHERE, NEVER):
+            for novelty in (FAMILIAR, KNOWN, ELSEWHERE, NEVER):
                 if novelty == NEVER and len(np.unique(worlds)) == 1:
                     continue  # the same as elsewhere
                 cases = left_out(self.names, self._effects, self.rows, self.table, world, novelty)
@@ -113,7 +121,8 @@ class WorldGroup:
 
     def choice(self, world: int, novelty: int) -> Choice:
         """The choice for a world, or the nearest one there is."""
-        for nearest in (novelty, NEVER, ELSEWHERE, KNOWN):
+        order = (KNOWN, ELSEWHERE, NEVER) if novelty == FAMILIAR else (NEVER, ELSEWHERE, KNOWN)
+        for nearest in (novelty, *order):
             found = self.choices.get((world, nearest))
             if found is not None:
                 return found
@@ -134,9 +143,21 @@ class WorldGroup:
         elsewhere = np.asarray(here.any(axis=1))[table.family[nodes]]
         return np.where(known, KNOWN, np.where(elsewhere, ELSEWHERE, NEVER)).astype(np.intp)
 
+    def _together(self, victim: Index, other: Index) -> NDArray[np.bool_]:
+        """Whether these architectures were measured side by side in this world."""
+        table, rows = self.table, self.rows
+        many = int(table.family.max()) + 1
+
+        def number(v: Index, o: Index) -> Index:
+            one, two = table.family[v], table.family[o]
+            return np.asarray((table.world[v] * many + np.minimum(one, two)) * many + np.maximum(one, two))
+
+        return np.isin(number(victim, other), number(rows.victim, rows.other))
+
     def predict_pairs(self, victim: Index, other: Index) -> PairPrediction:
         """Speeds of nodes beside one other each; re-based."""
         novelty = np.maximum(self.novelty(victim), self.novelty(other))
+        novelty[(novelty == KNOWN) & self._together(victim, other)] = FAMILIAR
         mean, low, high = (np.empty(len(victim)) for _ in range(3))
         world = self.table.world[victim]
         for w, level in sorted(set(zip(world.tolist(), novelty.tolist(), strict=True))):

@@ -215,8 +215,8 @@ class AdaptiveInterferencePredictor:
                 at += len(nodes) - 1
                 values = _composed(pairs.mean[part], pairs.low[part], pairs.high[part], group)
                 scale = group.scale((job, world)) if as_published else 1.0
-                novelty = int(pairs.novelty[part].max(initial=0))
-                if not table.known(node) and novelty != KNOWN:
+                novelty = max(int(pairs.novelty[part].max(initial=KNOWN)), KNOWN)
+                if not table.known(node) and novelty > KNOWN:
                     novelty = NEVER + 1
                 sides.append(_side(values, scale, fits, novelty, measured))
             found.append(sides)
