@@ -56,15 +56,15 @@ def read_config(
         raise ConfigError(f"{label}: transformers {transformers.__version__} has no model {names[0]!r}")
 
     def build(batch: int) -> tuple[Any, dict[str, Any]]:
-        level = transformers.logging.get_verbosity()
-        transformers.logging.set_verbosity_error()
-        try:
-            module = cls(made) if cls is not None else transformers.AutoModel.from_config(made)
-        finally:
-            transformers.logging.set_verbosity(level)
+        module = cls(made) if cls is not None else transformers.AutoModel.from_config(made)
         return module, _inputs(module, made, batch, length)
 
-    return read_builder(build, options, name=names[0] if names else str(made.model_type))
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        return read_builder(build, options, name=names[0] if names else str(made.model_type))
+    finally:
+        transformers.logging.set_verbosity(level)
 
 
 def _fields(config: str | Path | dict[str, Any]) -> tuple[dict[str, Any], str]:
