@@ -326,3 +326,17 @@ def test_a_handful_of_jobs_is_enough_to_begin_with(count: int) -> None:
 def run_tiny(*jobs: JobConfig, speed: float = 0.5) -> CoRun:
     sides = tuple(CoSide(job=job, speed=speed) for job in jobs)
     return CoRun(row_id="+".join(j.model for j in jobs), source=WORLD[0], device_type=WORLD[1], sides=sides)
+
+
+def test_what_was_measured_together_at_another_batch_size_is_told_more_surely() -> None:
+    blocks = {("beta", "delta")}
+    runs = list(all_pairs())
+    one = [r for r in runs if tuple(sorted(s.job.model for s in r.sides)) in blocks]
+    rest = [r for r in runs if r not in one]
+    jobs = [side.job for side in one[0].sides]
+    apart = AdaptiveInterferencePredictor(zoo="small").fit(rest, solos())
+    together = AdaptiveInterferencePredictor(zoo="small").fit([*rest, *one[1:]], solos())
+    assert {"-1", "0", "1"} <= set(apart.choices["made|T4"])
+    wide, narrow = apart.predict_set(WORLD, jobs)[0], together.predict_set(WORLD, jobs)[0]
+    assert narrow.high - narrow.low < wide.high - wide.low
+    assert narrow.novelty == wide.novelty == 0
