@@ -34,6 +34,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 _WIDEST = 0.5
+_OFTEN = 10
+"""Rows with a job, on either side, from which on it counts as well known: five co-runs."""
 
 
 class PairPrediction(NamedTuple):
@@ -144,15 +146,17 @@ class WorldGroup:
         return np.where(known, KNOWN, np.where(elsewhere, ELSEWHERE, NEVER)).astype(np.intp)
 
     def _together(self, victim: Index, other: Index) -> NDArray[np.bool_]:
-        """Whether these architectures were measured side by side in this world."""
+        """Whether these architectures were measured side by side here, and the jobs often enough."""
         table, rows = self.table, self.rows
+        seen = np.bincount(np.concatenate([rows.victim, rows.other]), minlength=len(table.names))
+        often = np.minimum(seen[victim], seen[other]) >= _OFTEN
         many = int(table.family.max()) + 1
 
         def number(v: Index, o: Index) -> Index:
             one, two = table.family[v], table.family[o]
             return np.asarray((table.world[v] * many + np.minimum(one, two)) * many + np.maximum(one, two))
 
-        return np.isin(number(victim, other), number(rows.victim, rows.other))
+        return often & np.isin(number(victim, other), number(rows.victim, rows.other))
 
     def predict_pairs(self, victim: Index, other: Index) -> PairPrediction:
         """Speeds of nodes beside one other each; re-based."""
