@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from cotenant.model.quantities import MIB, format_bytes
 from cotenant.profiles.catalogue import device_type, known
@@ -185,15 +186,18 @@ def _workspace(graph: Graph, context: Context) -> tuple[int, int]:
 
 
 def _cpu_reserve(graph: Graph, peak: Peak) -> tuple[int, int]:
-    smaller = sum(
-        storage.size_bytes
-        for storage in graph.storages
-        if storage.role == "activation"
-        and storage.size_bytes <= _MAPPED
-        and max(storage.born, 0) <= peak.at <= storage.dies
-    )
+    """What the C library keeps: of the blocks at the peak, or of more of them at another moment."""
+    end = len(graph.ops)
+    change = np.zeros(end + 2, np.int64)
+    for storage in graph.storages:
+        if storage.role == "activation" and storage.size_bytes <= _MAPPED:
+            change[max(storage.born, 0)] += storage.size_bytes
+            change[storage.dies + 1] -= storage.size_bytes
+    smaller = np.cumsum(change)[: end + 1]
+    now, most = int(smaller[peak.at]), int(smaller.max())
     (low, share), (high, high_share) = _CPU_RESERVE, _CPU_RESERVE_HIGH
-    return low + round(share * smaller), high + round(high_share * smaller)
+    middle = low + max(round(share * now), most - now)
+    return middle, max(middle, high + max(round(high_share * now), round(1.4 * most) - now))
 
 
 def _gpu_reserve(graph: Graph, peak: Peak, workspace: int) -> tuple[int, int]:
