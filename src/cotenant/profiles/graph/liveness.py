@@ -13,7 +13,15 @@ from cotenant.model.quantities import MIB
 from cotenant.profiles.graph.ir import Graph, Role
 from cotenant.profiles.graph.optimisers import find_optimiser
 
-__all__ = ["CachingAllocator", "Peak", "moment_bytes", "peak_of", "reserved_bytes", "state_bytes"]
+__all__ = [
+    "CachingAllocator",
+    "Peak",
+    "doubtful_peak",
+    "moment_bytes",
+    "peak_of",
+    "reserved_bytes",
+    "state_bytes",
+]
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +108,24 @@ def peak_of(graph: Graph) -> Peak:
         temporary_bytes=parts["temporary"],
         at=at,
     )
+
+
+def doubtful_peak(graph: Graph, doubt: float) -> int:
+    """Peak if what comes and goes were larger by a share: another moment may then be the peak."""
+    end = len(graph.ops)
+    change, coming = np.zeros(end + 2, np.int64), np.zeros(end + 2, np.int64)
+    for storage in graph.storages:
+        for counted in (change, coming) if storage.role == "activation" else (change,):
+            counted[max(storage.born, 0)] += storage.size_bytes
+            counted[storage.dies + 1] -= storage.size_bytes
+    inside = np.fromiter((op.workspace_bytes for op in graph.ops), np.int64, end)
+    live, moving = np.cumsum(change)[: end + 1], np.cumsum(coming)[: end + 1]
+    moving[:end] += inside
+    live[:end] += inside
+    if end:
+        live[end] += moment_bytes(graph)
+        moving[end] += moment_bytes(graph)
+    return int((live + doubt * moving).max()) + state_bytes(graph)
 
 
 _PART: dict[Role, str] = {

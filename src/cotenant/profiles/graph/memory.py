@@ -23,7 +23,7 @@ from cotenant.model.quantities import MIB, format_bytes
 from cotenant.profiles.catalogue import device_type, known
 from cotenant.profiles.graph.contexts import CPU_CONTEXT, TRIAL_BYTES, Context, context_of
 from cotenant.profiles.graph.ir import Graph
-from cotenant.profiles.graph.liveness import Peak, peak_of, reserved_bytes
+from cotenant.profiles.graph.liveness import Peak, doubtful_peak, peak_of, reserved_bytes
 
 __all__ = ["Fit", "MemoryForecast", "MemoryPart", "Verdict", "fit_on", "fits", "forecast_memory"]
 
@@ -144,7 +144,7 @@ def forecast_memory(graph: Graph, device: str | None = None, *, framework: str =
         _exact("optimiser", peak.optimiser_bytes, f"state of {graph.options.optimiser}"),
         _exact("inputs", peak.input_bytes, "one batch"),
         _part("activations", peak.activation_bytes, doubt, "kept for the backward pass, at the peak"),
-        _part("temporary", peak.temporary_bytes, doubt, "results on their way at the peak"),
+        _temporary(graph, peak),
         MemoryPart(
             name="workspace",
             p50_bytes=workspace[0],
@@ -176,6 +176,20 @@ def _exact(name: str, size: int, why: str) -> MemoryPart:
 
 def _part(name: str, size: int, doubt: float, why: str) -> MemoryPart:
     return MemoryPart(name=name, p50_bytes=size, p95_bytes=round(size * doubt), why=why)
+
+
+def _temporary(graph: Graph, peak: Peak) -> MemoryPart:
+    # If what comes and goes is larger than thought, the peak may lie at another moment.
+    other = (
+        doubtful_peak(graph, _TENSOR_DOUBT) - peak.total_bytes - round(_TENSOR_DOUBT * peak.activation_bytes)
+    )
+    high = max(round(peak.temporary_bytes * (1 + _TENSOR_DOUBT)), peak.temporary_bytes + other)
+    return MemoryPart(
+        name="temporary",
+        p50_bytes=peak.temporary_bytes,
+        p95_bytes=high,
+        why="results on their way at the peak",
+    )
 
 
 def _workspace(graph: Graph, context: Context) -> tuple[int, int]:
