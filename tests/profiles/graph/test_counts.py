@@ -135,6 +135,7 @@ def test_parameters_and_forward_flops_are_those_counted_by_hand(
     assert not found.notes
 
 
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
 @pytest.mark.parametrize("name", [row[0] for row in HAND])
 def test_forward_flops_are_those_of_pytorchs_counter(name: str) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
