@@ -77,6 +77,16 @@ def test_doubt_counts_against_sharing() -> None:
         assert h.run().start_s("b") == start
 
 
+@pytest.mark.parametrize(("doubt", "together"), [(1.0, False), (0.5, True), (0.0, True)])
+def test_how_much_of_the_doubt_counts_can_be_said(doubt: float, together: bool) -> None:
+    # Two heavy jobs run at 0.5 each, give or take 0.1: the floor of 0.43 lies between low end and mean.
+    h = harness("1x1", spread=0.1, min_speed=0.43, min_gain=-1.0, doubt=doubt)
+    h.submit("a", runs_s=1000.0, model="heavy", memory_bytes=4 * GIB)
+    h.submit("b", at_s=1.0, runs_s=1000.0, model="heavy", memory_bytes=4 * GIB)
+    started = h.run().of("b", ev.Started)[0].t
+    assert (started == 1.0) is together
+
+
 def test_memory_is_a_hard_limit_and_is_named_as_the_reason() -> None:
     h = harness("1x1")
     h.submit("a", runs_s=100.0, model="light", memory_bytes=10 * GIB)

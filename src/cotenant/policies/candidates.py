@@ -45,7 +45,7 @@ class Candidates(Index):
         self._groups.changed = self._place_changed
         self._forecast = view.forecast
         self._version = self._forecast.version
-        self._verdicts = Verdicts(view, bounds.min_speed, bounds.min_gain)
+        self._verdicts = Verdicts(view, bounds)
         self.heap: list[tuple[Key, int, int]] = []
         self._fill()
 

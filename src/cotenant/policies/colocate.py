@@ -25,8 +25,8 @@ _DROPPED = Why("reservation-unusable")
 class Colocate(Params):
     """Put a waiting job alone if devices are free, else beside the neighbours it suits best.
 
-    A set is acceptable if the forecast says that even at the low end of its interval no
-    member falls below ``min_speed``, and that at least ``min_gain`` of throughput is gained,
+    A set is acceptable if the forecast says that even at the low end of its interval (or
+    nearer to the mean, see ``doubt``) no member falls below ``min_speed``, and that at least ``min_gain`` of throughput is gained,
     a gang's loss counted on all its devices. Among acceptable sets, the largest gain wins. Jobs are tried oldest first;
     one that does not fit blocks nobody. A job that waits longer than ``patience_s`` gets a
     node reserved, where nobody else may start.
@@ -42,6 +42,9 @@ class Colocate(Params):
         delay their hosts little. 0 knows no guests.
     patience_s : float
         Wait after which a reservation is made; 0 makes none.
+    doubt : float
+        How much of the forecast's doubt counts against a set: 1 the low end of the interval,
+        0 its mean.
     """
 
     idle_without_queue: ClassVar[bool] = True
@@ -54,12 +57,14 @@ class Colocate(Params):
         min_gain: float = 0.1,
         guest_s: float = 3600.0,
         patience_s: float = 0.0,
+        doubt: float = 1.0,
     ) -> None:
         self.min_speed = min_speed
         self.min_gain = min_gain
         self.guest_s = guest_s
         self.patience_s = patience_s
-        self._bounds = Bounds(min_speed, min_gain, guest_s)
+        self.doubt = doubt
+        self._bounds = Bounds(min_speed, min_gain, guest_s, doubt)
 
     def decide(self, view: View) -> Plan:
         """Start the oldest waiting job that fits somewhere."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from cotenant.model.ports import Interval
 from cotenant.model.view import View
 from cotenant.policies.buckets import SlotKey
 
@@ -25,10 +26,10 @@ def _level(gain: float) -> int:
 class Bounds:
     """What is asked of a set; see ``policies.colocate``. Two are the same only if they are one object."""
 
-    __slots__ = ("guest_s", "min_gain", "min_speed")
+    __slots__ = ("doubt", "guest_s", "min_gain", "min_speed")
 
-    def __init__(self, min_speed: float, min_gain: float, guest_s: float) -> None:
-        self.min_speed, self.min_gain, self.guest_s = min_speed, min_gain, guest_s
+    def __init__(self, min_speed: float, min_gain: float, guest_s: float, doubt: float = 1.0) -> None:
+        self.min_speed, self.min_gain, self.guest_s, self.doubt = min_speed, min_gain, guest_s, doubt
 
 
 class Taste:
@@ -98,16 +99,16 @@ class Verdicts:
     Parameters
     ----------
     view : View
-    min_speed : float
-        Least speed, at the low end of its interval, of any member.
-    min_gain : float
-        Least gain of normalised throughput; short guests are excused.
+    bounds : Bounds
+        Least speed of any member, how much of the doubt about it counts, and least gain of
+        normalised throughput; short guests are excused from the last.
     """
 
-    def __init__(self, view: View, min_speed: float, min_gain: float) -> None:
+    def __init__(self, view: View, bounds: Bounds) -> None:
         self._forecast = view.forecast
         self._types = [kind.name for kind in view.layout.types]
-        self._min_speed, self._min_gain = min_speed, min_gain
+        self._min_speed, self._min_gain = bounds.min_speed, bounds.min_gain
+        self._doubt = bounds.doubt
         self._tastes: dict[str, Taste] = {}
         self._sets: dict[tuple[int, tuple[str, ...]], tuple[float, dict[str, float]]] = {}
 
@@ -139,6 +140,11 @@ class Verdicts:
         before = self._speeds(kind, present)[1]
         return after[model] - sum(weight * (before[m] - after[m]) for m, weight in members)
 
+    def _least(self, speed: Interval) -> float:
+        if self._doubt == 1.0:
+            return speed.low
+        return speed.mean - self._doubt * (speed.mean - speed.low)
+
     def _speeds(self, kind: int, models: tuple[str, ...]) -> tuple[float, dict[str, float]]:
         """Least speed at the low end, and each model's mean speed, in a sorted set of models."""
         found = self._sets.get((kind, models))
@@ -151,7 +157,7 @@ class Verdicts:
                     at = models.index(model)
                     speed = self._forecast.co_speed(model, models[:at] + models[at + 1 :], name)
                     means[model] = speed.mean
-                    low = min(low, speed.low)
+                    low = min(low, self._least(speed))
                 found = (low, means)
             self._sets[kind, models] = found
         return found

@@ -18,16 +18,18 @@ import numpy as np
 from cotenant.errors import ConfigError
 from cotenant.model.cluster import Cluster
 from cotenant.model.ports import Interval
+from cotenant.model.quantities import MIB
 from cotenant.predictors.base import ALONE, SpeedSetup
+from cotenant.predictors.contention import ContentionForecast
 from cotenant.predictors.interference.compiled import CompiledWorld
 from cotenant.predictors.interference.jobs import World
 from cotenant.predictors.interference.modelfile import card_of, load_predictor
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
 from cotenant.profiles.catalogue import measured_as
 from cotenant.profiles.compose import Query
-from cotenant.profiles.kinds import canonical_model
+from cotenant.profiles.kinds import KINDS, canonical_model
 from cotenant.profiles.physics import MIN_SPEED
-from cotenant.profiles.runs import CoRun, CoSide, JobConfig
+from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun
 from cotenant.profiles.solo import SoloSpeeds
 from cotenant.profiles.table import CoRunTable
 
@@ -85,7 +87,7 @@ class AdaptiveForecast:
             raise ConfigError(
                 'forecast "adaptive" needs measurements: adaptive:fit.json (see cotenant fit), or --profiles TABLE'
             )
-        predictor = AdaptiveInterferencePredictor().fit(runs_of(setup.fit))
+        predictor = AdaptiveInterferencePredictor().fit(runs_of(setup.fit), _profiled(setup.seed, setup.fit))
         return cls(predictor, cluster=setup.cluster, source=setup.fit.name)
 
     @property
@@ -183,6 +185,31 @@ class AdaptiveForecast:
         if counts:
             return max(sorted(counts), key=lambda world: counts[world])
         return (self.predictor.worlds[0][0], device_type)
+
+
+def _profiled(seed: int, table: CoRunTable) -> list[SoloRun]:
+    """Solo runs of the catalogue's kinds, with the measurement error that ``contention`` has too.
+
+    So a kind that is in no co-run of the table is still one that was profiled alone, as it would be
+    before anybody lets it share.
+    """
+    profiles = ContentionForecast(seed)
+    found = []
+    for campaign, device_type in sorted({(row.campaign, row.device_type) for row in table.rows}):
+        for name, kind in KINDS.items():
+            compute, bandwidth, host = profiles.usage(name, device_type)
+            found.append(
+                SoloRun(
+                    source=campaign,
+                    device_type=device_type,
+                    job=config_of(name),
+                    gpu_util=100.0 * compute,
+                    mem_util=100.0 * bandwidth,
+                    mem_mib=kind.memory_bytes / MIB,
+                    counters={"host_share": host},
+                )
+            )
+    return found
 
 
 def config_of(name: str) -> JobConfig:
