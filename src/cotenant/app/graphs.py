@@ -75,9 +75,13 @@ def features(  # noqa: PLR0917
 def memory(  # noqa: PLR0917
     source: Source,
     batch: Batch = 1,
-    on: Annotated[
+    device: Annotated[
         str,
-        typer.Option("--on", help="Device types, separated by commas; all of the catalogue if not given."),
+        typer.Option(
+            "--device",
+            "--on",
+            help="Device types, separated by commas; the whole catalogue if not given.",
+        ),
     ] = "",
     precision: Precision = "fp32",
     optimiser: Optimiser = "sgd",
@@ -99,9 +103,9 @@ def memory(  # noqa: PLR0917
 
     options = _options(batch, precision, optimiser, (checkpointing, inference, cpu))
     graph = _read(source, options, hf, length)
-    types = [name.strip() for name in on.split(",") if name.strip()] or None
+    types = [name.strip() for name in device.split(",") if name.strip()] or None
     if cpu and types:
-        raise UsageError("--on names GPU types; with --cpu there is only the process's memory")
+        raise UsageError("--device names GPU types; with --cpu there is only the process's memory")
     rows = () if cpu else fit_on(graph, types, framework=framework)
     shown = rows[0][1] if types and len(rows) == 1 else forecast_memory(graph, framework=framework)
     if as_json:

@@ -205,13 +205,15 @@ def test_features_of_ones_own_file_as_json_and_as_a_table(tmp_path: Path) -> Non
 def test_memory_as_a_table_with_a_verdict_for_each_type(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(BUILDER)
     source = f"{tmp_path / 'net.py'}:build"
-    shown = run("predict", "memory", source, "--on", "T4,A100", "--optimiser", "adamw")
+    shown = run("predict", "memory", source, "--device", "T4,A100", "--optimiser", "adamw")
     assert shown.exit_code == 0
     words = shown.stdout.split()
     assert all(
         part in words for part in ("weights", "optimiser", "activations", "context", "total", "T4", "fits")
     )
-    found = json.loads(run("predict", "memory", source, "--on", "T4", "--json").stdout)
+    told = run("predict", "memory", source, "--device", "T4", "--json").stdout
+    assert run("predict", "memory", source, "--on", "T4", "--json").stdout == told
+    found = json.loads(told)
     assert found["fits"][0]["device_type"] == "T4"
     assert found["memory"]["p95_bytes"] == sum(part["p95_bytes"] for part in found["memory"]["parts"])
 
@@ -222,8 +224,8 @@ def test_memory_as_a_table_with_a_verdict_for_each_type(tmp_path: Path) -> None:
         (("features", "VAE@MNIST", "--precision", "fp23"), 2, 'did you mean "fp32"'),
         (("features", "VAE@MNIST", "--optimiser", "adm"), 2, 'did you mean "adam"'),
         (("features", "nowhere.py:build"), 1, "no such file: nowhere.py"),
-        (("predict", "memory", "VAE@MNIST", "--on", "T5"), 2, "device type"),
-        (("predict", "memory", "VAE@MNIST", "--on", "T4", "--cpu"), 2, "--on names GPU types"),
+        (("predict", "memory", "VAE@MNIST", "--device", "T5"), 2, "device type"),
+        (("predict", "memory", "VAE@MNIST", "--device", "T4", "--cpu"), 2, "--device names GPU types"),
     ],
 )
 def test_wrong_words_give_one_line_and_the_right_exit_code(
