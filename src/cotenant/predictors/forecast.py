@@ -19,7 +19,7 @@ from cotenant.profiles.table import CoRunTable
 from cotenant.profiles.truth import MeasuredTruth, ModelledTruth
 from cotenant.registry import load, names
 
-__all__ = ["TruthName", "build_runtime", "build_speeds"]
+__all__ = ["TruthName", "build_runtime", "build_speeds", "file_named", "split_forecast"]
 
 TruthName = Literal["auto", "measured", "campaign", "modelled"]
 _TRUTHS = ("auto", "measured", "campaign", "modelled")
@@ -70,16 +70,33 @@ def build_speeds(
         truth = "modelled" if profiles is None else "measured"
     fit, world = _worlds(seed, profiles, truth, cluster)
     name = "contention" if forecast == "lookup" and fit is None else forecast
-    short, _, argument = name.partition(":")
-    if argument and short in names("predictor"):
-        name = short
-    else:
-        argument = ""
+    name, argument = split_forecast(name)
     found = load("predictor", name)
     build = _method(found, name, "from_setup")
     setup = SpeedSetup(seed=seed, fit=fit, cluster=cluster, truth=world, argument=argument)
     built: Forecast = build(setup)
     return world, built
+
+
+def split_forecast(forecast: str) -> tuple[str, str]:
+    """A forecast's name, and what it takes after a colon: nothing for ``file.py:Class``.
+
+    >>> split_forecast("adaptive:fit.json"), split_forecast("mine.py:Mine")
+    (('adaptive', 'fit.json'), ('mine.py:Mine', ''))
+    """
+    name, _, argument = forecast.partition(":")
+    return (name, argument) if argument and name in names("predictor") else (forecast, "")
+
+
+def file_named(forecast: str) -> str | None:
+    """The file that a forecast of speeds or of running times is read from, if its name holds one.
+
+    >>> file_named("adaptive:fit.json"), file_named("mine.py:Mine"), file_named("lookup")
+    ('fit.json', 'mine.py', None)
+    """
+    name, argument = split_forecast(forecast)
+    source = name.rpartition(":")[0]
+    return argument or (source if source.endswith(".py") else None)
 
 
 def build_runtime(name: str, workload: Workload, seed: int = 0) -> RuntimeForecast:

@@ -93,8 +93,11 @@ def _cluster(config: RunConfig, workload: Workload) -> tuple[Cluster, tuple[str,
 
 def input_files(config: RunConfig, plugin_files: list[str]) -> list[InputFile]:
     """Every file that the runs read, by hash; folders are listed file by file."""
+    from cotenant.predictors.forecast import file_named
+
     named = [("trace", config.trace), ("cluster", config.cluster), ("profiles", config.profiles)]
     named += [("incidents", config.incidents), ("devices", config.devices)]
+    named += [("forecast", file_named(config.forecast)), ("runtime", file_named(config.runtime))]
     named += [("policy", path) for path in plugin_files]
     found: list[InputFile] = []
     for role, path in named:

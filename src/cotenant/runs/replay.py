@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from cotenant.errors import ConfigError, LogError, ReplayMismatchError
+from cotenant.predictors.forecast import file_named
 from cotenant.report.failures import failures, torn_runs
 from cotenant.report.logstate import LogState, log_state
 from cotenant.runs.config import RunConfig
@@ -163,8 +164,12 @@ def _find_inputs(manifest: Manifest, config: RunConfig, folder: Path) -> RunConf
                 f"{found}: the {item.role} changed since the run (sha256 was {item.sha256[:12]}..., "
                 f"is {sha256_of(found)[:12]}...)"
             )
-        if getattr(config, item.role, None) == item.path:
+        told = getattr(config, item.role, None)
+        if told == item.path:
             moved[item.role] = str(found)
+        elif item.role in ("forecast", "runtime") and file_named(told) == item.path:
+            # The file is a part of the name: adaptive:fit.json, mine.py:Mine.
+            moved[item.role] = told.replace(item.path, str(found), 1)
     return msgspec.structs.replace(config, **moved)
 
 
