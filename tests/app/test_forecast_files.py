@@ -24,7 +24,7 @@ SIMULATE = ("simulate", "jobs.csv", "-p", "colocate", "--gpus", "2", "--gpu-type
 @pytest.fixture
 def fit_json(tmp_path: Path) -> Path:
     """A small fitted predictor, beside a trace of jobs whose models it knows."""
-    runs = []
+    runs: list[CoRun] = []
     for i, one in enumerate(JOBS):
         for two in JOBS[i:]:
             sides = tuple(CoSide(job=job, speed=SPEEDS[job.model]) for job in (one, two))

@@ -164,7 +164,7 @@ def _find_inputs(manifest: Manifest, config: RunConfig, folder: Path) -> RunConf
                 f"{found}: the {item.role} changed since the run (sha256 was {item.sha256[:12]}..., "
                 f"is {sha256_of(found)[:12]}...)"
             )
-        told = getattr(config, item.role, None)
+        told: str = getattr(config, item.role, None) or ""
         if told == item.path:
             moved[item.role] = str(found)
         elif item.role in ("forecast", "runtime") and file_named(told) == item.path:
