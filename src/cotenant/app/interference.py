@@ -9,7 +9,7 @@ import typer
 
 from cotenant.app.console import note, print_json, print_table, say
 from cotenant.app.predicting import predict
-from cotenant.errors import ConfigError, UnknownNameError
+from cotenant.errors import ConfigError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from cotenant.predictors.interference.evaluate import Report
@@ -49,7 +49,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def fit(
-    tables: Annotated[list[Path], typer.Argument(help="Tables of co-runs, or folders with pairs.csv.")],
+    tables: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Tables of co-runs, or folders with pairs.csv; without any, campaigns that come with the package.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the fitted predictor goes.")] = Path(
         "fit.json"
     ),
@@ -60,7 +66,7 @@ def fit(
     """Fit the interference predictor on measured co-runs, and write it with its model card."""
     from cotenant.predictors.interference.modelfile import save_predictor
 
-    predictor, files, seconds = _fitted(tables, solo, zoo)
+    predictor, files, seconds = _fitted(tables or [], solo, zoo)
     card = save_predictor(predictor, output, files=files)
     if as_json:
         print_json(card)
@@ -96,14 +102,43 @@ def _tables(paths: list[Path], solo: Path | None) -> tuple[list[CoRun], list[Sol
     return runs, read_solo_runs(beside), [*files, beside]
 
 
+def _shipped(solo: Path | None, device: str) -> tuple[list[CoRun], list[SoloRun], list[Path]]:
+    """Campaigns that come with the package: those on one device type, or all if none is named."""
+    from cotenant.profiles.shipped import read_campaign, shipped_campaigns
+
+    if solo is not None:
+        raise UsageError("--solo goes with a table of co-runs; no table was given")
+    runs: list[CoRun] = []
+    solos: list[SoloRun] = []
+    files: list[Path] = []
+    known: list[str] = []
+    for name, folder in shipped_campaigns().items():
+        its_runs, its_solos = read_campaign(folder)
+        types = sorted({run.device_type for run in its_runs})
+        known.append(f"{name}, measured on {', '.join(types)}")
+        if device and device.casefold() not in map(str.casefold, types):
+            continue
+        runs += its_runs
+        solos += its_solos
+        files += [folder / "pairs.csv", folder / "solo_profiles.csv"]
+        note(f"learnt from the package's campaign {known[-1]}; its manifest: {folder / 'manifest.json'}")
+    if not runs:
+        asked = f" on {device}" if device else ""
+        raise UsageError(
+            f"no measurements{asked} come with the package (known: {'; '.join(known) or 'none'}); give a table of "
+            "co-runs (cotenant measure) or a fitted predictor (cotenant fit), for example --fit pairs.csv"
+        )
+    return runs, solos, files
+
+
 def _fitted(
-    paths: list[Path], solo: Path | None, zoo: str
+    paths: list[Path], solo: Path | None, zoo: str, device: str = ""
 ) -> tuple[AdaptiveInterferencePredictor, list[Path], float]:
     import time
 
     from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
 
-    runs, solos, files = _tables(paths, solo)
+    runs, solos, files = _tables(paths, solo) if paths else _shipped(solo, device)
     start = time.process_time()
     predictor = AdaptiveInterferencePredictor(zoo=zoo).fit(runs, solos)
     return predictor, files, time.process_time() - start
@@ -112,7 +147,14 @@ def _fitted(
 def interference(  # noqa: PLR0917
     jobs: Annotated[list[str], typer.Argument(help="Two or more jobs, as model/bBATCH: ResNet-50/b64.")],
     device: Annotated[str, typer.Option("--device", help="Device type, e.g. V100.")],
-    fitted: Annotated[Path, typer.Option("--fit", help="Fitted predictor, or a table to fit on.")],
+    fitted: Annotated[
+        Path | None,
+        typer.Option(
+            "--fit",
+            help="Fitted predictor, or a table to fit on; "
+            "by default the campaign on this device type that comes with the package.",
+        ),
+    ] = None,
     source: Annotated[str, typer.Option("--source", help="Campaign whose scale is used.")] = "",
     solo: Solo = None,
     as_json: Json = False,
@@ -120,7 +162,7 @@ def interference(  # noqa: PLR0917
     """How much jobs would slow each other down on one device, and whether they fit."""
     if len(jobs) < 2:
         raise ConfigError(f"give two or more jobs that are to share a device, found {len(jobs)}")
-    predictor = _predictor(fitted, solo)
+    predictor = _predictor(fitted, solo, device)
     world = _world(predictor, device, source)
     configs = [_job(predictor, world, name) for name in jobs]
     found = predictor.predict_set(world, configs)
@@ -138,7 +180,9 @@ def interference(  # noqa: PLR0917
     say(f"memory: the set {'fits' if found[0].fits else 'does not fit'} ({world[0]}, {world[1]})")
 
 
-def _predictor(path: Path, solo: Path | None) -> AdaptiveInterferencePredictor:
+def _predictor(path: Path | None, solo: Path | None, device: str) -> AdaptiveInterferencePredictor:
+    if path is None:
+        return _fitted([], solo, "quick", device)[0]
     if path.suffix == ".json":
         from cotenant.predictors.interference.modelfile import load_predictor
 

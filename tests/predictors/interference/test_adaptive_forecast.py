@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,18 @@ from cotenant.errors import ConfigError
 from cotenant.model.ports import Forecast
 from cotenant.predictors.adaptive import AdaptiveForecast
 from cotenant.predictors.forecast import build_speeds
-from cotenant.predictors.interference.modelfile import save_predictor
+from cotenant.predictors.interference.modelfile import read_card, save_predictor
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
 from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun
 from cotenant.profiles.runsfile import write_co_runs, write_solo_runs
+from cotenant.profiles.shipped import shipped_campaign, shipped_campaigns
 
 LOADS = {"ResNet-50": 0.9, "LM": 0.6, "CycleGAN": 1.0, "Transformer": 0.7, "ResNet-18": 0.5}
 JOBS = [JobConfig(model=m, family=m, batch=b) for m in LOADS for b in (16, 32)]
 
 
 def _runs() -> list[CoRun]:
-    found = []
+    found: list[CoRun] = []
     for i, one in enumerate(JOBS):
         for two in JOBS[i:]:
             a, b = LOADS[one.model] * one.batch / 32, LOADS[two.model] * two.batch / 32
@@ -126,6 +128,48 @@ def test_the_commands_fit_predict_and_evaluate(tmp_path: Path) -> None:
     truth = {r.row_id: r.sides[0].speed for r in runs}
     errors = [abs(float(r["mean"]) - float(truth[r["row_id"]] or 0)) for r in rows]
     assert sum(errors) / len(errors) < 0.03
+
+
+def test_without_a_table_the_campaign_that_comes_with_the_package_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = CliRunner().invoke
+    monkeypatch.chdir(tmp_path)
+    folder = shipped_campaigns()["cpu"]
+    runs, solos = shipped_campaign("cpu")
+    ask = ["predict", "interference", "convolution/b8", "recurrent/b16", "--json", "--device"]
+    told = run(app, [*ask, "amd epyc X1"])
+    assert told.exit_code == 0, told.output
+    assert f"campaign cpu, measured on AMD EPYC x1; its manifest: {folder / 'manifest.json'}" in told.stderr
+    assert told.stdout == run(app, [*ask, "AMD EPYC x1", "--fit", str(folder)]).stdout
+    found = json.loads(told.stdout)
+    assert (found["source"], found["device_type"]) == ("cpu-core", "AMD EPYC x1")
+    # The pair was measured, so what is told lies near what was.
+    (pair,) = (r for r in runs if sorted(s.job.label for s in r.sides) == ["convolution/b8", "recurrent/b16"])
+    measured = {side.job.label: side.speed for side in pair.sides}
+    assert all(abs(side["mean"] - measured[side["job"]]) < 0.05 for side in found["jobs"])
+
+    fitted = run(app, ["fit", "--zoo", "small"])
+    assert fitted.exit_code == 0, fitted.output
+    assert str(folder / "manifest.json") in fitted.stderr
+    data = read_card("fit.json")["data"]
+    assert data["co_runs"] == {"cpu-core|AMD EPYC x1": len(runs)} and data["solo_runs"] == len(solos)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert data["files"] == {name: manifest["sha256"][name] for name in ("pairs.csv", "solo_profiles.csv")}
+
+
+def test_what_does_not_come_with_the_package_must_be_given(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    elsewhere = run(app, ["predict", "interference", "LM/b16", "VAE/b32", "--device", "V100"])
+    assert (elsewhere.exit_code, elsewhere.stdout) == (2, "")
+    assert (
+        "no measurements on V100 come with the package (known: cpu, measured on AMD EPYC x1)"
+        in elsewhere.stderr
+    )
+    assert "--fit" in elsewhere.stderr
+    for words in (["fit"], ["predict", "interference", "a/b1", "b/b1", "--device", "AMD EPYC x1"]):
+        alone = run(app, [*words, "--solo", str(tmp_path / "solo.csv")])
+        assert alone.exit_code == 2 and "--solo goes with a table of co-runs" in alone.stderr
 
 
 def test_commands_refuse_in_words(tmp_path: Path) -> None:
