@@ -76,4 +76,15 @@ def test_more_steps_than_iterations_and_too_few_are_refused(tmp_path: Path) -> N
     steps.write_text("1\n2\n")
     assert "holds 2 steps" in run("--steps", str(steps))[2]
     steps.write_text("".join(f"{k}000000000\n" for k in range(1, 30)))
-    assert "progress 29 must lie in 0..10" in run("--steps", str(steps), "--iterations", "10")[2]
+    assert "holds 29 steps, more than --iterations 10" in run("--steps", str(steps), "--iterations", "10")[2]
+
+
+def test_questions_that_make_no_sense_are_refused_and_thin_answers_say_so(trace: str) -> None:
+    assert "--gpus is a number of devices, 0 or more, found -1" in run(trace, "--gpus", "-1")[2]
+    assert "--elapsed: 'soon' is no duration; write for example 90s" in run(trace, "--elapsed", "soon")[2]
+    _, out, _ = run(trace, "--gpus", "99", "--user", "nobody")
+    assert "no job like it ended; from the latest 24 of all jobs" in out
+    _, _, err = run(trace, "--elapsed", "9000d")
+    assert "rule of thumb" in err
+    # 24 jobs, a quarter of them a hundred times as long: the first ranges cannot hold what they promise.
+    assert "and 24 jobs are few for that" in run(trace, "--evaluate")[2]

@@ -44,7 +44,9 @@ def test_a_running_job_is_compared_with_those_that_ran_as_long() -> None:
     assert forecast.quantile_s(job, 0.5, elapsed_s=60.0) == pytest.approx(10_000.0)
     # Nothing ever ran for a year: half of what did ends before twice as long.
     assert forecast.quantile_s(job, 0.5, elapsed_s=3.2e7) == pytest.approx(6.4e7)
-    assert forecast.alike(job) == (20, "tenant, user, name, devices and model")
+    # It names no user, tenant or model, so none of these is shared.
+    assert forecast.alike(job) == (20, ("name", "devices"))
+    assert forecast.longest_s(job) == pytest.approx(10_000.0)
 
 
 def test_a_trace_without_any_end_and_an_unknown_forecast_are_refused() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.app.console import print_json, print_table, say
+from cotenant.app.console import note, print_json, print_table, say
 from cotenant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ predict = typer.Typer(
 )
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_HELD = 0.87
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
@@ -73,10 +74,21 @@ def runtime(  # noqa: PLR0917
         _errors(workload, as_json)
         return
     from cotenant.model.jobs import Job
+
+    if gpus < 0:
+        raise ConfigError(f"--gpus is a number of devices, 0 or more, found {gpus}")
+    job = Job(id=len(workload), name=name, submit_s=0.0, gpus=gpus, model=model, tenant=tenant, user=user)
+    _from_history(workload, job, _duration("--elapsed", elapsed), as_json)
+
+
+def _duration(option: str, text: str) -> float:
+    from cotenant.errors import QuantityError
     from cotenant.model.quantities import parse_duration
 
-    job = Job(id=len(workload), name=name, submit_s=0.0, gpus=gpus, model=model, tenant=tenant, user=user)
-    _from_history(workload, job, parse_duration(elapsed), as_json)
+    try:
+        return parse_duration(text)
+    except QuantityError as error:
+        raise ConfigError(f"{option}: {text!r} is no duration; write for example 90s, 45min or 2h") from error
 
 
 def _errors(workload: Any, as_json: bool) -> None:
@@ -101,6 +113,12 @@ def _errors(workload: Any, as_json: bool) -> None:
     ]
     heads = ("forecast", "jobs", "typical error", "MAE of ln", "inside 90% range", "range, high/low")
     print_table(heads, rows, right=heads[1:])
+    for name, one in found.items():
+        if one.inside < _HELD:
+            note(
+                f"{name}: the range that should hold 90% held {one.inside:.1%}; it learns from its misses, "
+                f"and {one.jobs:,} jobs are few for that"
+            )
 
 
 def _from_history(workload: Any, job: Any, elapsed_s: float, as_json: bool) -> None:
@@ -112,12 +130,20 @@ def _from_history(workload: Any, job: Any, elapsed_s: float, as_json: bool) -> N
     found = {q: forecast.quantile_s(job, q, elapsed_s) for q in _QUANTILES}
     if as_json:
         told = {f"p{round(100 * q)}": seconds for q, seconds in found.items()}
-        print_json({"runs_s": told, "elapsed_s": elapsed_s, "latest_alike": count, "alike_share": what})
+        print_json({"runs_s": told, "elapsed_s": elapsed_s, "latest_alike": count, "alike_share": list(what)})
         return
+    if elapsed_s > forecast.longest_s(job):
+        note("no job of the history that it is compared with ran so long; what follows is a rule of thumb")
     whole = "in all" if elapsed_s else ""
     rows = [(f"{q:.0%} of such jobs", format_duration(seconds), whole) for q, seconds in found.items()]
     print_table(("ended within", "", ""), rows, right=("",))
-    say(f"from the latest {count} jobs that share {what}, and, the fewer they are, from coarser groups")
+    if what:
+        shared = " and ".join([", ".join(what[:-1]), what[-1]] if len(what) > 1 else what)
+        say(
+            f"from the latest {count} jobs of the same {shared}, and, the fewer they are, from coarser groups"
+        )
+    else:
+        say(f"no job like it ended; from the latest {count} of all jobs")
 
 
 def _from_steps(path: Path, iterations: int | None, as_json: bool) -> None:
@@ -163,5 +189,7 @@ def _sampled(path: Path, iterations: int | None) -> tuple[StepSample, FinishAt |
         return sample, None, len(found)
     job = Completion(iterations, Interval(sample.iteration_s, sample.low_s, sample.high_s))
     job.sampled(sample)
+    if len(found) > iterations:
+        raise ConfigError(f"{path}: holds {len(found)} steps, more than --iterations {iterations}")
     job.progress(len(found))
     return sample, job.finish(0.0), len(found)

@@ -141,13 +141,32 @@ class RecentRuntime:
             values, cumulated = values[first:], [weight - before for weight in cumulated[first:]]
         return _quantile(values, cumulated, q)
 
-    def alike(self, job: Job) -> tuple[int, str]:
-        """How many kept durations the finest known group holds, and what its jobs share."""
-        told = ("tenant, user, name, devices and model", "tenant, user and devices", "devices and model")
-        for key, what in zip(self._keys(job), (*told, "nothing"), strict=True):
+    def alike(self, job: Job) -> tuple[int, tuple[str, ...]]:
+        """How many kept durations the finest known group holds, and what its jobs share.
+
+        Only what the job says is named: where no user is given, none is shared.
+        """
+        told = (
+            {
+                "tenant": job.tenant,
+                "user": job.user,
+                "name": name_stem(job.name),
+                "devices": 1,
+                "model": job.model,
+            },
+            {"tenant": job.tenant, "user": job.user, "devices": 1},
+            {"devices": 1, "model": job.model},
+            {},
+        )
+        for key, what in zip(self._keys(job), told, strict=True):
             if (ring := self._groups.get(key)) is not None:
-                return len(ring.values), what
-        return 0, "nothing"
+                return len(ring.values), tuple(name for name, value in what.items() if value)
+        return 0, ()
+
+    def longest_s(self, job: Job) -> float:
+        """The longest kept duration of any group that this job belongs to; 0 if nothing ended yet."""
+        rings = [self._groups[key] for key in self._keys(job) if key in self._groups]
+        return max((math.exp(max(ring.values)) for ring in rings), default=0.0)
 
     def observe(self, job: Job, work_s: float) -> None:
         """Learn from a job that ended with this much work."""
