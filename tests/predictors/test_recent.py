@@ -76,7 +76,7 @@ def test_nine_in_ten_fall_inside_also_when_the_world_changes() -> None:
 def test_a_half_life_or_quantile_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(ConfigError, match="half_life_jobs must be positive, found 0"):
         RecentRuntime(half_life_jobs=0.0)
-    with pytest.raises(ConfigError, match=r"lies in \[0, 1\], found 1.5"):
+    with pytest.raises(ConfigError, match=r"lies in \[0, 1\] and elapsed time is not negative, found 1.5"):
         RecentRuntime().quantile_s(job(0), 1.5)
 
 
