@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from cotenant.errors import ConfigError, TraceError
 from cotenant.profiles.catalogue import device_type
 from cotenant.profiles.kinds import find_kind
+from cotenant.profiles.runs import CoRun, CoSide, JobConfig
+from cotenant.profiles.runsfile import write_co_runs
 from cotenant.profiles.table import CoRunTable, PairRow
 
 HEADER = "device_type,a,b,a_speed,b_speed,source\n"
@@ -28,6 +30,27 @@ def test_own_measurements_are_read_under_canonical_names(tmp_path: Path) -> None
     assert table.lookup("own net", "LM/b5", "V100") == 0.5
     assert table.lookup("own net", "own net", "V100") is None
     assert table.campaigns == ("lab",)
+
+
+def test_a_table_that_measure_writes_is_used_whatever_its_campaign(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    jobs = [JobConfig(model=name, family=name, batch=8) for name in ("one", "two")]
+    sides = (CoSide(job=jobs[0], speed=0.6), CoSide(job=jobs[1], speed=0.7))
+    write_co_runs(path, [CoRun(row_id="1", source="our-lab", device_type="V100", sides=sides)])
+    table = CoRunTable.load(path)
+    assert table.campaigns == ("our-lab",) and table.lookup("two/b8", "one/b8", "V100") == 0.7
+    with pytest.raises(ConfigError, match="no usable measurement"):
+        CoRunTable.load(path, campaigns=("another",))
+
+
+def test_beside_a_published_campaign_others_have_to_be_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    job = JobConfig(model="one", family="one")
+    sides = (CoSide(job=job, speed=0.6), CoSide(job=job, speed=0.6))
+    runs = [CoRun(row_id=s, source=s, device_type="V100", sides=sides) for s in ("gavel-2020", "our-lab")]
+    write_co_runs(path, runs)
+    assert CoRunTable.load(path).campaigns == ("gavel-2020",)
+    assert CoRunTable.load(path, campaigns=("our-lab",)).campaigns == ("our-lab",)
 
 
 def test_a_folder_stands_for_the_pairs_in_it(tmp_path: Path) -> None:

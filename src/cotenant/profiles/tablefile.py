@@ -2,8 +2,10 @@
 
 Two formats, told apart by their header:
 
-- a published collection with the columns of ``pairs.csv`` (``source``, ``gpu_type``, ``a_model``,
-  ``a_norm``, ``a_label_ok``, flags); each side of a pair is used only if it is a trustworthy label;
+- the columns of ``pairs.csv`` (``source``, ``gpu_type``, ``a_model``, ``a_norm``, ``a_label_ok``,
+  flags), in which collections are published and ``cotenant measure`` writes; each side of a pair
+  is used only if it is a trustworthy label. Of a file that holds one of ``DEFAULT_CAMPAIGNS`` only
+  these are taken unless others are asked for; of any other file, every campaign;
 - one's own measurements: ``device_type,a,b,a_speed,b_speed`` and optionally ``source``. Speeds are
   speed while sharing over speed alone; an empty cell means not measured.
 
@@ -103,9 +105,11 @@ def read_pairs(
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            convert, wanted = _format(path, reader.fieldnames or [], campaigns)
-            for cells in reader:
-                row = convert(_Cells(path, reader.line_num, cells), wanted, sides)
+            convert = _format(path, reader.fieldnames or [])
+            lines = [_Cells(path, reader.line_num, cells) for cells in reader]
+            wanted = campaigns or _default(convert, lines)
+            for cells in lines:
+                row = convert(cells, wanted, sides)
                 if row is not None:
                     rows.append(row)
     except (UnicodeDecodeError, csv.Error) as error:
@@ -157,13 +161,18 @@ class _Cells:
 _Convert = Callable[[_Cells, Sequence[str] | None, Counter[str]], PairRow | None]
 
 
-def _format(
-    path: Path, header: Sequence[str], campaigns: Sequence[str] | None
-) -> tuple[_Convert, Sequence[str] | None]:
+def _default(convert: _Convert, lines: Sequence[_Cells]) -> Sequence[str] | None:
+    """Campaigns that are taken if none is asked for: all, unless the file is a published collection."""
+    if convert is _own_row or not any(cells.text("source") in DEFAULT_CAMPAIGNS for cells in lines):
+        return None
+    return DEFAULT_CAMPAIGNS
+
+
+def _format(path: Path, header: Sequence[str]) -> _Convert:
     if all(column in header for column in _OWN):
-        return _own_row, campaigns
+        return _own_row
     if all(column in header for column in _PUBLISHED):
-        return _published_row, campaigns or DEFAULT_CAMPAIGNS
+        return _published_row
     missing = [column for column in _OWN if column not in header]
     raise ConfigError(
         f"{path}:1: columns {', '.join(missing)} are missing (found: {', '.join(header) or 'nothing'}); "
