@@ -16,7 +16,7 @@ from cotenant.predictors.resources.folds import balanced, family_folds, family_q
 from cotenant.predictors.resources.learners import make_learner
 from cotenant.predictors.resources.modelfile import load_predictor, save_predictor
 from cotenant.predictors.resources.observations import Observation, observed
-from cotenant.predictors.resources.predictor import ResourcePredictor, out_of_fold
+from cotenant.predictors.resources.predictor import UNFITTED_DOUBT, ResourcePredictor, out_of_fold
 from cotenant.predictors.resources.roofline import rates_of
 from cotenant.predictors.resources.validation import importance
 from cotenant.predictors.resources.work import StepWork
@@ -66,6 +66,42 @@ def test_what_the_roofline_gets_wrong_is_learnt(made: ModuleType) -> None:
     fit = ResourcePredictor(learners=learners, folds=4).fit(rows).fits_["mem_mib"]
     assert fit.learner == "roofline+boosting"
     assert fit.errors["roofline+boosting"] < 0.6 * fit.errors["roofline"]
+
+
+@pytest.mark.parametrize("families", [1, 2, 3])
+def test_few_families_fit_the_roofline_alone(made: ModuleType, families: int) -> None:
+    predictor = ResourcePredictor().fit(made.observations(families=families, batches=(8,)))
+    assert {fit.learner for fit in predictor.fits_.values()} == {"roofline"}
+    assert {fit.families for fit in predictor.fits_.values()} == {families}
+    assert predictor.fits_["iteration_s"].doubt >= UNFITTED_DOUBT["iteration_s"]
+    assert predictor.efficiency_ != predictor.prior
+
+
+def test_four_families_of_one_row_can_be_learnt_from(made: ModuleType) -> None:
+    predictor = ResourcePredictor().fit(made.observations(families=4, batches=(8,)))
+    assert set(predictor.fits_["iteration_s"].errors) == set(predictor.learners)
+
+
+def test_no_interval_has_zero_width_however_alike_the_rows(made: ModuleType) -> None:
+    rows = [
+        msgspec.structs.replace(r, gpu_util=100.0, rates=rates_of("Some Core x1"))
+        for r in made.observations(families=6)
+    ]
+    predictor = ResourcePredictor(learners=("roofline",)).fit(rows)
+    assert predictor.fits_["gpu_util"].errors["roofline"] == 0.0
+    known = predictor.predict([rows[0].work], [rows[0].rates])[0].gpu_util
+    assert known.low < known.high == 100.0
+
+
+def test_types_that_were_not_measured_have_wider_intervals(made: ModuleType) -> None:
+    predictor = ResourcePredictor(learners=("roofline",)).fit(made.observations())
+    works = [made.work(30, 16)] * 2
+    seen, unseen = predictor.predict(works, [rates_of("V100"), rates_of("T4")])
+    for name in ("iteration_s", "mem_mib"):
+        one, other = (getattr(forecast, name) for forecast in (seen, unseen))
+        assert other.high / other.low > one.high / one.low
+    # Half width without a fit: 0.8 on the logarithm.
+    assert unseen.iteration_s.high / unseen.iteration_s.mean == pytest.approx(np.exp(0.8))
 
 
 def test_a_known_iteration_tells_who_waits(made: ModuleType) -> None:

@@ -36,6 +36,9 @@ class Candidate:
     """Rows where the roofline is off by more (a factor of 2.7) are not learnt from: such a job waits
     for something that is not in its graph."""
 
+    _FEWEST = 4
+    """Rows; from fewer nothing is learnt, and the roofline's answer stands."""
+
     def __init__(self, name: str, *, seed: int = 0) -> None:
         if name not in CANDIDATES:
             raise UnknownNameError("learner", name, CANDIDATES)
@@ -56,9 +59,9 @@ class Candidate:
         """
         if self.learner:
             used = np.abs(y - base) <= self._LIMIT
-            if self.over and not used.any():
-                return self
             used |= not self.over
+            if used.sum() < self._FEWEST:
+                return self
             target = y[used] - base[used] if self.over else y
             self.model_ = make_learner(self.learner, self.seed)
             self.model_.fit(self._columns(x)[used], target, sample_weight=weight[used])

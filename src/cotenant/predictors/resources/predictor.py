@@ -20,11 +20,17 @@ from cotenant.predictors.resources.roofline import DEFAULT, DeviceRates, Efficie
 from cotenant.predictors.resources.targets import TARGETS, truths
 from cotenant.predictors.resources.work import StepWork
 
-__all__ = ["UNFITTED_DOUBT", "ResourceForecast", "ResourcePredictor", "TargetFit"]
+__all__ = ["FEWEST_FAMILIES", "UNFITTED_DOUBT", "ResourceForecast", "ResourcePredictor", "TargetFit"]
 
 Array = NDArray[np.float64]
 
 _TIE, _SAME = 0.02, 0.005
+FEWEST_FAMILIES = 4
+"""With fewer the roofline's factors are fitted and nothing is learnt over it: a fold would know two."""
+
+_NARROWEST = 0.02
+"""Half width at least: a utilisation that is always 100 says nothing of how sure the next one is."""
+
 _USUAL = ("roofline", "roofline+linear", "roofline+forest", "roofline+boosting")
 """What needs no extra, over the roofline: without it, unseen families are predicted far worse."""
 
@@ -94,7 +100,8 @@ class ResourcePredictor:
     ----------
     learners : sequence of str
         Candidates (``learners.CANDIDATES``); the one with the smallest error on unseen families
-        is used for each target, and of those within 2% the simplest.
+        is used for each target, and of those within 2% the simplest. Targets with fewer than
+        ``FEWEST_FAMILIES`` families are predicted by the roofline, whatever the candidates.
     coverage : float
         Of the intervals.
     folds : int
@@ -148,10 +155,13 @@ class ResourcePredictor:
         self.device_types_ = tuple(sorted({row.rates.name for row in rows}))
         if not rows:
             return self
-        out = out_of_fold(rows, self.learners, folds=self.folds, seed=self.seed, prior=self.prior)
+        learners = tuple(dict.fromkeys(("roofline", *self.learners)))
+        out = out_of_fold(rows, learners, folds=self.folds, seed=self.seed, prior=self.prior)
         whole = training_sets(rows, self.efficiency_)
         for name, data in whole.items():
-            self.fits_[name] = _choose(name, out[name], data, self.coverage)
+            able = self.learners if _enough(data.families) else ("roofline",)
+            usable = {learner: out[name][learner] for learner in able}
+            self.fits_[name] = _choose(name, usable, data, self.coverage)
             self.models_[name] = Candidate(self.fits_[name].learner, seed=self.seed).fit(
                 data.x, data.base, data.y, balanced(data.families)
             )
@@ -175,12 +185,17 @@ class ResourcePredictor:
         iteration_s : sequence of float, optional
             Measured seconds of a step, from a light sample of each job on its device: then
             utilisation is the predicted time in kernels over it, which is far surer.
+
+        Notes
+        -----
+        On device types that it was not fitted on, intervals are at least as wide as without a fit.
         """
         times = step_times(works, rates, self.efficiency_)
         x = design(works, rates, times)
         known = np.full(len(works), np.nan) if iteration_s is None else np.asarray(iteration_s, float)
+        unseen = np.array([one.name not in self.device_types_ for one in rates], bool)
         found = {
-            name: self._target(name, x, target.linked_base(times, known), works)
+            name: self._target(name, x, target.linked_base(times, known), works, unseen)
             for name, target in TARGETS.items()
         }
         if iteration_s is not None:
@@ -197,13 +212,18 @@ class ResourcePredictor:
             for i, (work, device) in enumerate(zip(works, rates, strict=True))
         ]
 
-    def _target(self, name: str, x: Array, linked: Array, works: Sequence[StepWork]) -> Array:
+    def _target(
+        self, name: str, x: Array, linked: Array, works: Sequence[StepWork], unseen: NDArray[np.bool_]
+    ) -> Array:
         """Mean, low and high of a target, shape (n, 3)."""
         target = TARGETS[name]
         model = self.models_.get(name)
         middle = linked if model is None else model.predict(x, linked)
         fit = self.fits_.get(name)
-        doubt = _unfitted(name, works) if fit is None else np.full(len(works), fit.doubt)
+        doubt = _unfitted(name, works)
+        if fit is not None:
+            # Errors on unseen families of the types that were measured say little of other types.
+            doubt = np.where(unseen, np.maximum(doubt, fit.doubt), fit.doubt)
         return np.column_stack([target.back(middle + sign * doubt) for sign in (0.0, -1.0, 1.0)])
 
 
@@ -282,10 +302,14 @@ def out_of_fold(
             families = [f for f, keep in zip(data.families, inside, strict=True) if keep]
             for candidate in learners:
                 model = Candidate(candidate, seed=seed)
-                if inside.any():
+                if _enough(data.families):
                     model.fit(data.x[inside], data.base[inside], data.y[inside], balanced(families))
                 out[name][candidate][~inside] = model.predict(data.x[~inside], data.base[~inside])
     return out
+
+
+def _enough(families: Sequence[str]) -> bool:
+    return len(set(families)) >= FEWEST_FAMILIES
 
 
 def _doubt(errors: Array, families: Sequence[str], coverage: float) -> float:
@@ -317,11 +341,15 @@ def _choose(name: str, out: Mapping[str, Array], data: TrainingSet, coverage: fl
     best = min(score.values())
     near = [c for c in off if score[c] <= best * (1 + _TIE) + _SAME]
     chosen = min(near, key=lambda c: SIMPLICITY[c])
+    doubt = _doubt(np.abs(off[chosen]), data.families, coverage)
+    if not _enough(data.families):
+        # What two or three families did says too little of the next one.
+        doubt = max(doubt, UNFITTED_DOUBT.get(name, 0.0))
     return TargetFit(
         target=name,
         learner=chosen,
         errors={c: round(rms(errors), 4) for c, errors in off.items()},
-        doubt=_doubt(np.abs(off[chosen]), data.families, coverage),
+        doubt=max(doubt, _NARROWEST),
         rows=len(data.y),
         families=len(set(data.families)),
     )
