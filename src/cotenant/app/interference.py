@@ -177,7 +177,17 @@ def interference(  # noqa: PLR0917
         for name, s in zip(jobs, found, strict=True)
     ]
     print_table(("job", "speed beside the others", "90% interval", "slowdown", "known"), rows)
-    say(f"memory: the set {'fits' if found[0].fits else 'does not fit'} ({world[0]}, {world[1]})")
+    say(_memory_line(jobs, found, world))
+
+
+def _memory_line(jobs: list[str], found: list[SidePrediction], world: tuple[str, str]) -> str:
+    fits = found[0].fits
+    if fits is None:
+        unknown = (job for job, side in zip(jobs, found, strict=True) if not side.memory_known)
+        return (
+            f"memory: not known for {', '.join(dict.fromkeys(unknown))}; whether the set fits cannot be told"
+        )
+    return f"memory: the set {'fits' if fits else 'does not fit'} ({world[0]}, {world[1]})"
 
 
 def _predictor(path: Path | None, solo: Path | None, device: str) -> AdaptiveInterferencePredictor:

@@ -118,6 +118,12 @@ def test_the_commands_fit_predict_and_evaluate(tmp_path: Path) -> None:
     assert "made|V100" in done.output
     told = run(app, ["predict", "interference", "LM/b16", "CycleGAN/b32", "--device", "V100", "--fit", str(tmp_path / "fit.json")])  # fmt: skip
     assert told.exit_code == 0 and "LM/b16" in told.output and "fits" in told.output
+    ask = ["predict", "interference", "GPT-3/b9999", "LM/b16", "--device", "V100", "--fit", str(tmp_path / "fit.json")]  # fmt: skip
+    assert (
+        "memory: not known for GPT-3/b9999, LM/b16; whether the set fits cannot be told"
+        in run(app, ask).stdout
+    )
+    assert json.loads(run(app, [*ask, "--json"]).stdout)["fits"] is None
     out = tmp_path / "predictions.csv"
     judged = run(app, ["predict", "evaluate", "--fit", str(tmp_path / "pairs.csv"), "--on", str(tmp_path / "on.csv"), "--zoo", "small", "-o", str(out)])  # fmt: skip
     assert judged.exit_code == 0 and "made V100" in judged.output

@@ -177,6 +177,28 @@ def test_sizes_that_nobody_measured_follow_from_what_ran_and_what_died() -> None
     assert report.recall is not None and report.recall > 0.8
 
 
+def test_where_nothing_tells_of_memory_neither_does_the_prediction() -> None:
+    bare = [SoloRun(source="made", device_type="T4", job=job) for job in JOBS]
+    runs = [run for run in all_pairs() if run.key != (JOBS[0], JOBS[1])]
+    predictor = AdaptiveInterferencePredictor(zoo="small").fit(runs, bare)
+    told = predictor.predict_set(WORLD, [JOBS[0], JOBS[1]])
+    assert [side.fits for side in told] == [None, None] and not told[0].memory_known
+    # This very pair ran side by side, whatever its jobs need.
+    assert [side.fits for side in predictor.predict_set(WORLD, [JOBS[3], JOBS[2]])] == [True, True]
+
+
+def test_an_unheard_of_job_has_no_size_though_others_do(fitted: AdaptiveInterferencePredictor) -> None:
+    stranger = JobConfig(model="stranger", batch=9999)
+    sides = fitted.predict_set(WORLD, [stranger, JOBS[0]])
+    assert [(side.fits, side.memory_known) for side in sides] == [(None, False), (None, True)]
+    # Two that do not fit do not fit beside a stranger either: 9,000 and 7,200 MiB of 16,000.
+    assert fitted.predict_set(WORLD, [stranger, JOBS[9], JOBS[7]])[0].fits is False
+    fate = [run_of(a, b, status="failed" if load_of(a) + load_of(b) > 1.3 else "ok") for a in JOBS for b in JOBS if a <= b]  # fmt: skip
+    learnt = AdaptiveInterferencePredictor(zoo="small").fit(fate)
+    assert learnt.predict_set(WORLD, [stranger, stranger])[0].fits is None
+    assert learnt.predict_set(("made", "H100"), [JOBS[0], JOBS[1]])[0].fits is None
+
+
 def test_the_unknown_gets_wider_intervals(fitted: AdaptiveInterferencePredictor) -> None:
     def width(side: SidePrediction) -> float:
         return side.high - side.low

@@ -118,7 +118,7 @@ class CompiledWorld:
         return mean, np.maximum(mean - down, MIN_SPEED), np.minimum(mean + up, 1.0)
 
     def fits(self, nodes: Index) -> NDArray[np.bool_]:
-        """Whether sets fit the device's memory; shape (n, k), -1 for none."""
+        """Whether nothing tells that sets exceed the device's memory; shape (n, k), -1 for none."""
         needs = np.where(nodes >= 0, self._needs[nodes], 0.0)
         return np.asarray(needs.sum(axis=1) <= 1.0)
 

@@ -125,7 +125,7 @@ def _feasibility(
     for run, found in zip(runs, predictions, strict=True):
         if run.fits is None or not found:
             continue
-        died, foretold = not run.fits, not found[0].fits
+        died, foretold = not run.fits, found[0].fits is False
         right += died and foretold
         said += foretold
         real += died
@@ -144,11 +144,11 @@ def _spearman(one: Array, other: Array) -> float | None:
 def write_predictions(
     path: Path | str, runs: Sequence[CoRun], predictions: Sequence[Sequence[SidePrediction]]
 ) -> None:
-    """One line for each row and side: ``row_id,side,mean,low,high,fits``."""
+    """One line for each row and side: ``row_id,side,mean,low,high,fits``; empty where not known."""
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("row_id", "side", "mean", "low", "high", "fits"))
         for run, found in zip(runs, predictions, strict=True):
             for letter, said in zip("abcdefghijklmnopqrstuvwxyz", found, strict=False):
                 numbers = (f"{value:.6f}" for value in (said.mean, said.low, said.high))
-                writer.writerow((run.row_id, letter, *numbers, int(said.fits)))
+                writer.writerow((run.row_id, letter, *numbers, "" if said.fits is None else int(said.fits)))

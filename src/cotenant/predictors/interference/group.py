@@ -145,6 +145,12 @@ class WorldGroup:
         elsewhere = np.asarray(here.any(axis=1))[table.family[nodes]]
         return np.where(known, KNOWN, np.where(elsewhere, ELSEWHERE, NEVER)).astype(np.intp)
 
+    def memory_told(self) -> NDArray[np.bool_]:
+        """Of which nodes something tells how much memory they need."""
+        nodes = np.arange(len(self.table.names))
+        known = np.array([self.table.known(node) for node in nodes.tolist()], np.bool_)
+        return self.memory.told(~known & (self.novelty(nodes) >= NEVER))
+
     def _together(self, victim: Index, other: Index) -> NDArray[np.bool_]:
         """Whether these architectures were measured side by side here, and the jobs often enough."""
         table, rows = self.table, self.rows

@@ -62,10 +62,15 @@ class MemoryFit:
         self._largest = largest
         self._x = self._design(table)
         self._failed = sum(run.fits is False for run in tried)
+        self._tried = {_key(self._nodes(run, table)): bool(run.fits) for run in tried}
         self._theta = np.zeros(self._x.shape[1])
         if self._failed and self._failed < len(tried):
             self._descend(tried, table)
         return self
+
+    @staticmethod
+    def _nodes(run: CoRun, table: NodeTable) -> list[int]:
+        return [table.ids[(side.job, (run.source, run.device_type))] for side in run.sides]
 
     def _design(self, table: NodeTable) -> Array:
         column = {name: i for i, name in enumerate(FEATURES)}
@@ -90,7 +95,7 @@ class MemoryFit:
         width = max(len(run.sides) for run in tried)
         sets = np.full((len(tried), width), -1, np.intp)
         for i, run in enumerate(tried):
-            nodes = [table.ids[(side.job, (run.source, run.device_type))] for side in run.sides]
+            nodes = self._nodes(run, table)
             sets[i, : len(nodes)] = nodes
         capacity = np.array([self._capacity[(r.source, r.device_type)] for r in tried])
         failed = np.array([r.fits is False for r in tried], np.float64)
@@ -131,7 +136,33 @@ class MemoryFit:
                 needs[i] = guess[i] / self._capacity.get(world, 1.0) if self._failed else 0.0
         return needs, measured
 
-    def fits(self, nodes: Sequence[int]) -> bool:
-        """Whether these nodes, all of one world, fit together."""
-        needs, _ = self.needs()
-        return bool(needs[list(nodes)].sum() <= 1.0)
+    def told(self, strange: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Of which nodes a size can be told at all.
+
+        Parameters
+        ----------
+        strange : ndarray of bool, shape (nodes,)
+            Jobs of which nothing was ever measured.
+        """
+        here = np.array([world in self._capacity for _, world in self._table.names], np.bool_)
+        # Sizes agree with what ran and what died; where nothing died, any size agrees.
+        learnt = here & ~strange if self._failed else np.zeros(len(here), np.bool_)
+        return self.needs()[1] | learnt
+
+    def verdict(self, nodes: Sequence[int], need: Array, told: NDArray[np.bool_]) -> bool | None:
+        """Whether these nodes, all of one world, fit together; None if that cannot be told.
+
+        Parameters
+        ----------
+        nodes : sequence of int
+        need, told : ndarray, shape (nodes of the table,)
+            Of ``needs`` and ``told``.
+        """
+        at = np.asarray(nodes, np.intp)
+        if need[at[told[at]]].sum() > 1.0:
+            return False
+        return True if told[at].all() else self._tried.get(_key(nodes))
+
+
+def _key(nodes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(nodes))

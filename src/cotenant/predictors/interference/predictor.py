@@ -40,17 +40,20 @@ class SidePrediction(msgspec.Struct, frozen=True, gc=False):
     ----------
     mean, low, high : float
         Speed beside the others over speed alone, and its 90% interval; in (0, 1.2].
-    fits : bool
-        Whether the set is predicted to fit the device's memory.
+    fits : bool or None
+        Whether the set is predicted to fit the device's memory; None if that cannot be told.
     novelty : int
         0: measured here; 1: measured elsewhere only; 2: nothing but its solo run; 3: nothing.
+    memory_known : bool
+        Whether anything tells how much memory this job needs here.
     """
 
     mean: float
     low: float
     high: float
-    fits: bool
+    fits: bool | None
     novelty: int
+    memory_known: bool = True
 
 
 class AdaptiveInterferencePredictor:
@@ -202,13 +205,13 @@ class AdaptiveInterferencePredictor:
         table = group.table
         table.add([(job, world) for jobs in sets for job in jobs])
         ids = [[table.ids[(job, world)] for job in jobs] for jobs in sets]
-        need, _ = group.memory.needs()
+        need, told = group.memory.needs()[0], group.memory_told()
         victim = np.array([v for nodes in ids for v, _ in _ordered(nodes)], np.intp)
         other = np.array([o for nodes in ids for _, o in _ordered(nodes)], np.intp)
         pairs = group.predict_pairs(victim, other)
         found, at = [], 0
         for nodes, jobs in zip(ids, sets, strict=True):
-            fits = bool(need[nodes].sum() <= 1.0)
+            fits = group.memory.verdict(nodes, need, told)
             sides = []
             for node, job in zip(nodes, jobs, strict=True):
                 part = slice(at, at + len(nodes) - 1)
@@ -218,7 +221,8 @@ class AdaptiveInterferencePredictor:
                 novelty = max(int(pairs.novelty[part].max(initial=KNOWN)), KNOWN)
                 if not table.known(node) and novelty > KNOWN:
                     novelty = NEVER + 1
-                sides.append(_side(values, scale, fits, novelty, measured))
+                side = _side(values, scale, fits, novelty, measured)
+                sides.append(side if told[node] else msgspec.structs.replace(side, memory_known=False))
             found.append(sides)
         return found
 
@@ -309,7 +313,8 @@ class AdaptiveInterferencePredictor:
     @staticmethod
     def _fit_together(group: WorldGroup, world: World, job: JobConfig, partner: JobConfig) -> bool:
         group.table.add([(job, world), (partner, world)])
-        return group.memory.fits([group.table.ids[(job, world)], group.table.ids[(partner, world)]])
+        nodes = [group.table.ids[(job, world)], group.table.ids[(partner, world)]]
+        return group.memory.verdict(nodes, group.memory.needs()[0], group.memory_told()) is not False
 
 
 def _ordered(nodes: Sequence[int]) -> list[tuple[int, int]]:
@@ -331,7 +336,7 @@ def _composed(mean: Array, low: Array, high: Array, group: WorldGroup) -> tuple[
 
 
 def _side(
-    values: tuple[float, float, float], scale: float, fits: bool, novelty: int, measured: bool
+    values: tuple[float, float, float], scale: float, fits: bool | None, novelty: int, measured: bool
 ) -> SidePrediction:
     mean, low, high = (value * scale for value in values)
     if novelty > NEVER or not measured:
