@@ -211,6 +211,22 @@ def test_the_unknown_gets_wider_intervals(fitted: AdaptiveInterferencePredictor)
     assert width(elsewhere[0]) > width(known[0])
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 10), min_size=3, max_size=4), st.booleans())
+def test_a_larger_set_is_told_no_surer_than_its_least_sure_pair(chosen: list[int], far: bool) -> None:
+    pool = [*JOBS, JobConfig(model="stranger")]
+    jobs = [pool[i] for i in chosen]
+    world = ("made", "H100") if far else WORLD
+    predictor = _shared()
+    whole = predictor.predict_set(world, jobs)[0]
+    pairs = [predictor.predict_set(world, [jobs[0], other])[0] for other in jobs[1:]]
+    # As far as the least speed there is, 0.02, leaves room.
+    if whole.low > 0.02:
+        assert 1 - whole.low / whole.mean >= max(1 - side.low / side.mean for side in pairs) - 1e-9
+    if whole.high < 1.2:
+        assert whole.high / whole.mean >= max(side.high / side.mean for side in pairs) - 1e-9
+
+
 def test_tables_answer_as_the_models_do(fitted: AdaptiveInterferencePredictor) -> None:
     compiled = CompiledWorld(fitted, WORLD, JOBS)
     victim = np.array([0, 3, 7], np.intp)
@@ -220,7 +236,8 @@ def test_tables_answer_as_the_models_do(fitted: AdaptiveInterferencePredictor) -
         jobs = [JOBS[victim[i]], *(JOBS[o] for o in others[i] if o >= 0)]
         said = fitted.predict_set(WORLD, jobs)[0]
         assert mean[i] == pytest.approx(said.mean, abs=1e-9)
-        assert low[i] <= mean[i] <= high[i] <= 1.0
+        assert low[i] == pytest.approx(said.low, abs=1e-9)
+        assert high[i] == pytest.approx(min(said.high, 1.0), abs=1e-9)
     assert compiled.fits(np.array([[9, 7], [0, 1]], np.intp)).tolist() == [False, True]
 
 

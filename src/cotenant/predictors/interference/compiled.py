@@ -74,8 +74,9 @@ class CompiledWorld:
         unknown[:before, :before] = self._unknown
         mean = np.array([sides[0].mean for sides in found])
         grown[0][new] = np.maximum(1.0 / np.minimum(mean, 1.0) - 1.0, 0.0)
-        grown[1][new] = mean - np.array([sides[0].low for sides in found])
-        grown[2][new] = np.array([sides[0].high for sides in found]) - mean
+        # Relative to the speed, as the predictor composes them.
+        grown[1][new] = 1.0 - np.array([sides[0].low for sides in found]) / mean
+        grown[2][new] = np.array([sides[0].high for sides in found]) / mean - 1.0
         unknown[new] = [sides[0].novelty > NEVER for sides in found]
         self._excess, self._below, self._above = grown
         self._unknown = unknown
@@ -112,9 +113,9 @@ class CompiledWorld:
         larger = count > 1
         total = np.where(larger, self._gain * total, total)
         mean = np.maximum(1.0 / (1.0 + total), MIN_SPEED)
-        down, up = np.sqrt(below), np.sqrt(above)
-        down = np.where(larger, np.maximum(down * mean, self._error), down)
-        up = np.where(larger, np.maximum(up * mean, self._error), up)
+        down, up = np.sqrt(below) * mean, np.sqrt(above) * mean
+        down = np.where(larger, np.maximum(down, self._error), down)
+        up = np.where(larger, np.maximum(up, self._error), up)
         return mean, np.maximum(mean - down, MIN_SPEED), np.minimum(mean + up, 1.0)
 
     def fits(self, nodes: Index) -> NDArray[np.bool_]:

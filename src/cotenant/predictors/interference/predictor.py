@@ -209,6 +209,9 @@ class AdaptiveInterferencePredictor:
         victim = np.array([v for nodes in ids for v, _ in _ordered(nodes)], np.intp)
         other = np.array([o for nodes in ids for _, o in _ordered(nodes)], np.intp)
         pairs = group.predict_pairs(victim, other)
+        known = np.array([table.known(node) for node in range(len(table.names))], np.bool_)
+        far = np.full(len(victim), not measured) | (~known[victim] & (pairs.novelty > KNOWN))
+        low, high = _widened(pairs.mean, pairs.low, pairs.high, far)
         found, at = [], 0
         for nodes, jobs in zip(ids, sets, strict=True):
             fits = group.memory.verdict(nodes, need, told)
@@ -216,10 +219,10 @@ class AdaptiveInterferencePredictor:
             for node, job in zip(nodes, jobs, strict=True):
                 part = slice(at, at + len(nodes) - 1)
                 at += len(nodes) - 1
-                values = _composed(pairs.mean[part], pairs.low[part], pairs.high[part], group)
+                values = _composed(pairs.mean[part], low[part], high[part], group)
                 scale = group.scale((job, world)) if as_published else 1.0
                 novelty = max(int(pairs.novelty[part].max(initial=KNOWN)), KNOWN)
-                if not table.known(node) and novelty > KNOWN:
+                if not known[node] and novelty > KNOWN:
                     novelty = NEVER + 1
                 side = _side(values, scale, fits, novelty, measured)
                 sides.append(side if told[node] else msgspec.structs.replace(side, memory_known=False))
@@ -322,7 +325,11 @@ def _ordered(nodes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _composed(mean: Array, low: Array, high: Array, group: WorldGroup) -> tuple[float, float, float]:
-    """Speed of a set from those of its pairs: slowdowns minus one add up, times the set's gain."""
+    """Speed of a set from those of its pairs: slowdowns minus one add up, times the set's gain.
+
+    Errors of the pairs add up as if independent, relative to their speeds: so a set is, in
+    proportion, never surer than its least sure pair.
+    """
     if len(mean) == 1:
         return float(mean[0]), float(low[0]), float(high[0])
     if not len(mean):
@@ -330,17 +337,23 @@ def _composed(mean: Array, low: Array, high: Array, group: WorldGroup) -> tuple[
     excess = np.sort(np.maximum(1.0 / mean - 1.0, 0.0))
     total = float(excess.sum()) * group.set_gain
     speed = max(1.0 / (1.0 + total), MIN_SPEED)
-    below = float(np.sqrt(np.sort((mean - low) ** 2).sum()))
-    above = float(np.sqrt(np.sort((high - mean) ** 2).sum()))
+    below = float(np.sqrt(np.sort((1.0 - low / mean) ** 2).sum()))
+    above = float(np.sqrt(np.sort((high / mean - 1.0) ** 2).sum()))
     return speed, speed - max(below * speed, group.set_error), speed + max(above * speed, group.set_error)
+
+
+def _widened(mean: Array, low: Array, high: Array, far: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Intervals of pairs, half as wide again where nothing was measured of job or device type."""
+    down, up = mean - low, high - mean
+    low = np.where(far, np.maximum(mean - 1.5 * down - 0.05, MIN_SPEED), low)
+    high = np.where(far, np.minimum(mean + 1.5 * up + 0.05, MAX_SPEED), high)
+    return np.minimum(low, mean), np.maximum(high, mean)
 
 
 def _side(
     values: tuple[float, float, float], scale: float, fits: bool | None, novelty: int, measured: bool
 ) -> SidePrediction:
     mean, low, high = (value * scale for value in values)
-    if novelty > NEVER or not measured:
-        low, high = mean - 1.5 * (mean - low) - 0.05, mean + 1.5 * (high - mean) + 0.05
     top = MAX_SPEED
     mean = min(max(mean, MIN_SPEED), top)
     return SidePrediction(
