@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cotenant.app.main import app
 from cotenant.predictors.resources.work import zoo_works
 from cotenant.profiles.runs import JobConfig, SoloRun
-from cotenant.profiles.runsfile import write_solo_runs
+from cotenant.profiles.runsfile import read_solo_runs, write_solo_runs
 
 pytest.importorskip("torch", reason="graphs of networks need the extra torch")
 
@@ -153,6 +153,10 @@ def test_a_device_that_is_in_no_catalogue_can_be_asked_for_once_it_was_measured(
         (["--save", "x.json"], "--fit TABLE"),
         (["--fit", "none.json"], "No such file"),
         (["--fit", "none.csv"], "no such file"),
+        (["--fit", "none"], "comes with the package: cpu"),
+        (["--iteration", "0ms"], "--iteration 0ms: must be positive"),
+        (["--iteration", "-3s"], "--iteration"),
+        (["--iteration", "soon"], "--iteration soon: is no duration; give the measured time of one step"),
     ],
 )
 def test_mistakes_are_told(words: list[str], told: str, model: str) -> None:
@@ -161,3 +165,41 @@ def test_mistakes_are_told(words: list[str], told: str, model: str) -> None:
     assert result.exit_code in {1, 2}
     assert told in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("name", ["cpu", "measured_cpu"])
+def test_a_campaign_of_the_package_is_found_by_name_and_shows_its_own_type(name: str, model: str) -> None:
+    devices = _run(model, "-b", 64, "--fit", name)["devices"]
+    assert isinstance(devices, list)
+    assert [one["device_type"] for one in devices] == ["AMD EPYC x1"]
+    for target in ("gpu_util", "mem_mib", "iteration_s"):
+        assert devices[0][target]["low"] < devices[0][target]["high"]
+
+
+def test_a_fit_of_a_cpu_core_says_nothing_of_gpus(model: str) -> None:
+    words = ["predict", "resources", model, "-b", "64", "--device", "K80", "--json"]
+    result = CliRunner().invoke(app, [*words, "--fit", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert "from datasheets alone: K80" in result.stderr
+    assert json.loads(result.stdout)["devices"] == _run(model, "-b", 64, "--device", "K80")["devices"]
+
+
+def test_types_that_the_fit_has_not_seen_are_named(model: str, table: Path) -> None:
+    words = ["predict", "resources", model, "--device", "T4", "--fit", str(table)]
+    assert "not measured, so with wider intervals: T4" in CliRunner().invoke(app, words).stderr
+
+
+def test_two_families_fit_the_roofline_alone_and_it_is_said(table: Path, tmp_path: Path) -> None:
+    runs = [run for run in read_solo_runs(table) if run.job.model in {"AlexNet", "VGG-16"}]
+    by_model = {run.job.model: run for run in runs}
+    few = tmp_path / "few.csv"
+    write_solo_runs(few, list(by_model.values()))
+    result = CliRunner().invoke(app, ["predict", "resources", "--fit", str(few)])
+    assert result.exit_code == 0, result.output
+    assert "needs at least 4 families of models, found 2" in " ".join(result.stderr.split())
+
+
+def test_who_gave_the_iteration_is_not_told_to_give_it(model: str) -> None:
+    words = ["predict", "resources", model, "--device", "T4"]
+    assert "--iteration" in CliRunner().invoke(app, words).stdout
+    assert "--iteration" not in CliRunner().invoke(app, [*words, "--iteration", "30ms"]).stdout

@@ -50,8 +50,8 @@ def resources(  # noqa: PLR0917
         Path | None,
         typer.Option(
             "--fit",
-            help="Table of solo runs to learn from, a campaign that comes with the package, or what --save wrote; "
-            "by default those campaigns that were measured on types of the catalogue.",
+            help="Table of solo runs to learn from, a campaign that comes with the package (such as cpu), or what "
+            "--save wrote; by default those campaigns that were measured on types of the catalogue.",
         ),
     ] = None,
     works: Annotated[
@@ -67,6 +67,7 @@ def resources(  # noqa: PLR0917
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Utilisation, bandwidth, time of a step and memory of a job alone, by device type."""
+    measured_s = _iteration_s(iteration) if iteration else None
     predictor, rows = _predictor(fit, works, save)
     if source is None:
         if fit is None:
@@ -79,13 +80,8 @@ def resources(  # noqa: PLR0917
     graph, work = _work(source, options, hf, length, name)
     if add_work is not None:
         _append(add_work, work)
-    types = _types(device, predictor.device_types_)
-    from cotenant.model.quantities import parse_duration
-    from cotenant.predictors.resources.roofline import rates_of
-
-    rates = [rates_of(one) for one in types]
-    known = [parse_duration(iteration)] * len(rates) if iteration else None
-    found = predictor.predict([work] * len(rates), rates, iteration_s=known)
+    types = _types(device, predictor.device_types_, fit)
+    found = _forecasts(predictor, work, types, measured_s)
     verdicts = _verdicts(graph, types)
     if as_json:
         print_json(_as_json(work, found, verdicts, predictor))
@@ -126,12 +122,53 @@ def _append(path: Path, work: StepWork) -> None:
     note(f"{path}: {len(kept) + 1} steps, the last one is {work.name} at batch {work.batch}")
 
 
-def _types(device: str, fitted: tuple[str, ...]) -> list[str]:
-    """Types of the catalogue, or others that the predictor was fitted on."""
+def _iteration_s(text: str) -> float:
+    from cotenant.errors import QuantityError
+    from cotenant.model.quantities import parse_duration
+
+    advice = "give the measured time of one step, such as 230ms or 1.5s"
+    try:
+        seconds = parse_duration(text)
+    except QuantityError:
+        raise UsageError(f"--iteration {text}: is no duration; {advice}") from None
+    if seconds <= 0.0:
+        raise UsageError(f"--iteration {text}: must be positive; {advice}")
+    return seconds
+
+
+def _types(device: str, fitted: tuple[str, ...], fit: Path | None) -> list[str]:
+    """Types of the catalogue, or others that the predictor was fitted on; by default those of the fit."""
     from cotenant.profiles.catalogue import datasheet, known
 
     asked = [one.strip() for one in device.split(",") if one.strip()]
+    if not asked and fitted and fit is not None:
+        note(f"shown for the types that {fit} was fitted on; --device names others")
+        return list(fitted)
     return [one if one in fitted else datasheet(one).name for one in asked] or list(known())
+
+
+def _forecasts(
+    predictor: ResourcePredictor, work: StepWork, types: list[str], measured_s: float | None
+) -> list[ResourceForecast]:
+    """What the fit says of types that it is about, and what comes with the package of others."""
+    from cotenant.predictors.resources.roofline import rates_of
+
+    rates = [rates_of(one) for one in types]
+    fitted = predictor.device_types_
+    # Factors of a CPU core say nothing of a GPU, and those of a GPU nothing of a core.
+    kinds = {rates_of(one).known for one in fitted}
+    foreign = [one.name for one in rates if kinds and one.known not in kinds]
+    wide = [one.name for one in rates if fitted and one.name not in (*fitted, *foreign)]
+    if foreign:
+        note(f"the fit knows {', '.join(fitted)} only; from datasheets alone: {', '.join(foreign)}")
+    if wide:
+        note(f"not measured, so with wider intervals: {', '.join(wide)}")
+    usual = _shipped()[0] if foreign else predictor
+    known = None if measured_s is None else [measured_s]
+    return [
+        (usual if one.name in foreign else predictor).predict([work], [one], iteration_s=known)[0]
+        for one in rates
+    ]
 
 
 def _predictor(
@@ -173,10 +210,24 @@ def _shipped() -> tuple[ResourcePredictor, list[Observation]]:
 
 
 def _place(fit: Path) -> Path:
-    """The table that is meant: a path, or the name of a campaign that comes with the package."""
+    """The table that is meant: a path, or the name of a campaign that comes with the package.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither; the names are listed.
+    """
     from cotenant.profiles.shipped import shipped_campaigns
 
-    return fit if fit.exists() else shipped_campaigns().get(str(fit), fit)
+    if fit.exists():
+        return fit
+    known = shipped_campaigns()
+    if (found := known.get(str(fit).removeprefix("measured_"))) is not None:
+        return found
+    raise ConfigError(
+        f"--fit {fit}: no such file; give a table of solo runs, a folder with solo_profiles.csv, "
+        f"or a campaign that comes with the package: {', '.join(known)}"
+    )
 
 
 def _fitted(fit: Path, works: Path | None, save: Path | None) -> tuple[ResourcePredictor, list[Observation]]:
@@ -201,11 +252,23 @@ def _fitted(fit: Path, works: Path | None, save: Path | None) -> tuple[ResourceP
     if restricted:
         warn(f"{fit}: rows under {', '.join(restricted)}; what is fitted on them must not be passed on")
     predictor = ResourcePredictor().fit(rows)
+    _tell_few(predictor, rows)
     if save is not None:
         file = fit / "solo_profiles.csv" if fit.is_dir() else fit
         save_predictor(predictor, save, rows=rows, files=[file])
         note(f"wrote {save}")
     return predictor, rows
+
+
+def _tell_few(predictor: ResourcePredictor, rows: list[Observation]) -> None:
+    from cotenant.predictors.resources.predictor import FEWEST_FAMILIES
+
+    few = [name for name, fit in predictor.fits_.items() if fit.families < FEWEST_FAMILIES]
+    if few:
+        note(
+            f"{', '.join(few)}: the roofline's factors alone were fitted; to learn its errors needs at least "
+            f"{FEWEST_FAMILIES} families of models, found {len({row.family for row in rows})}"
+        )
 
 
 def _verdicts(graph: Graph, types: list[str]) -> dict[str, str]:
@@ -255,6 +318,9 @@ def _print_found(
         for one in found
     ]
     print_table(("device type", "busy, %", "memory busy, %", "one step", "memory, MiB", "verdict"), rows)
+    if any(one.iteration_known for one in found):
+        say("in brackets: nine times in ten within; the time of one step is the one that was given")
+        return
     say(
         "in brackets: nine times in ten within; a job that waits for its input takes longer and is less busy:"
     )
