@@ -158,7 +158,9 @@ def measure(
         need_torch()
     target = parse_target(file.settings.device, mps=mps)
     command = ["cotenant", *sys.argv[1:]]
-    campaign = Campaign(file, target, output, command=command, tell=None if quiet else _Teller())
+    tell = None if quiet else _Teller()
+    remark = None if tell is None else tell.remark
+    campaign = Campaign(file, target, output, command=command, tell=tell, remark=remark)
     outcome = campaign.run()
     if not (fit and as_json and not outcome.interrupted):
         _show_outcome(outcome, output, as_json)
@@ -198,10 +200,6 @@ class _Teller:
         self._live = sys.stderr.isatty()
 
     def __call__(self, progress: Progress) -> None:
-        last = progress.last
-        if last is not None and last.failures:
-            for failure in last.failures:
-                note(f"{' + '.join(last.jobs)}: {failure.job} {failure.what} ({failure.detail})")
         line = f"{progress.used_s:.0f} of {progress.budget_s:.0f} s, {progress.done} measurements: {progress.reason}"
         if self._live:
             sys.stderr.write(f"\r\x1b[K{line}")
@@ -209,6 +207,12 @@ class _Teller:
         elif progress.used_s - self._told_s >= 30:
             self._told_s = progress.used_s
             note(line)
+
+    def remark(self, text: str) -> None:
+        """A line that stays."""
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+        note(text)
 
 
 def _show_outcome(outcome: Outcome, output: Path, as_json: bool) -> None:
@@ -235,11 +239,17 @@ def _show_outcome(outcome: Outcome, output: Path, as_json: bool) -> None:
     if wide:
         middle = sorted(wide)[len(wide) // 2]
         say(f"half-width of the 95% intervals: {middle:.1f}% at the median, {max(wide):.1f}% at most")
-    done = "all sets are known as well as asked" if outcome.complete else "the budget ended first"
-    say(
-        f"{outcome.repeats} measurements in {outcome.used_s:.0f} s; {'interrupted' if outcome.interrupted else done}"
-    )
+    say(f"{outcome.repeats} measurements in {outcome.used_s:.0f} s; {_ending(outcome)}")
     say(f"tables in {output}")
+
+
+def _ending(outcome: Outcome) -> str:
+    if outcome.interrupted:
+        return "interrupted"
+    if outcome.complete:
+        return "all sets are known as well as asked"
+    late = f" for {', '.join(outcome.put_off)}" if outcome.put_off else ""
+    return f"the budget ended first{late}; the same command with a larger --budget goes on"
 
 
 def _fit(outcome: Outcome, output: Path, seed: int, as_json: bool) -> None:

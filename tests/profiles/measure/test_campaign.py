@@ -306,3 +306,35 @@ def test_a_suspended_job_does_no_step(kit: Any, tmp_path: Path) -> None:
         assert len(worker.read_steps()) > before
     finally:
         worker.close()
+
+
+def test_a_silent_job_keeps_within_the_budget_and_leaves_time_for_the_others(
+    jobs_file: JobsFile, kit: Any, tmp_path: Path
+) -> None:
+    path = jobs_file(
+        kit.job("mute", "import time; time.sleep(300)"),
+        kit.job("bad", "import sys; sys.exit('no data at /nowhere')"),
+        "[[job]]\nname = 'absent'\ncommand = ['./not-here.sh']\n",
+        kit.job("w", kit.WORK),
+        budget="12s",
+    )
+    path.write_text(path.read_text().replace('start_timeout = "20s"', 'start_timeout = "120s"'))
+    file, told = read_jobs(path), []
+    target = parse_target(file.settings.device)
+    outcome = Campaign(file, target, tmp_path / "out", remark=told.append).run()
+    assert outcome.used_s < 25  # it was 240 and more: twice the start_timeout
+    assert (outcome.complete, outcome.put_off) == (False, ("mute",))
+    rows = {tuple(s.job.model for s in run.sides): run.status for run in outcome.tables.co_runs}
+    assert rows["w", "w"] == "ok"
+    lines = [json.loads(line) for line in (tmp_path / "out" / "journal.jsonl").read_text().splitlines()]
+    tried = [line["jobs"] for line in lines if line["kind"] == "repeat"]
+    assert (tried.count(["mute"]), tried.count(["absent"])) == (1, 1)
+    (silent,) = [line for line in told if line.startswith("mute has reported no step for ")]
+    assert "a job appends a line to $COTENANT_STEPS at each step (docs/prediction/measure.md)" in silent
+    (late,) = [line for line in told if line.startswith("mute: mute no time (0 steps in ")]
+    assert "half of what the budget left" in late
+    log = tmp_path / "out" / "logs" / "bad-1.log"
+    assert [line for line in told if line.startswith("bad: ")] == [
+        f"bad: bad crashed (exit code 1: no data at /nowhere); its output: {log}"
+    ]
+    assert kit.living(str(tmp_path)) == []

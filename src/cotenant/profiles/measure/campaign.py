@@ -65,6 +65,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     used_s : float
         By all sessions.
     repeats : int
+    put_off : tuple of str
+        Jobs that did not come to a step in what the budget left them; a larger one tries them again.
     """
 
     tables: Tables
@@ -72,6 +74,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool
     used_s: float
     repeats: int
+    put_off: tuple[str, ...] = ()
 
 
 class Campaign:
@@ -87,6 +90,8 @@ class Campaign:
         For the manifest.
     tell : callable, optional
         Told before each measurement.
+    remark : callable, optional
+        Told, once, of each way in which a job fails, and of jobs that report no step.
     """
 
     def __init__(
@@ -97,9 +102,11 @@ class Campaign:
         *,
         command: Sequence[str] = (),
         tell: Callable[[Progress], None] | None = None,
+        remark: Callable[[str], None] | None = None,
     ) -> None:
         self.file, self.target, self.folder = file, target, folder
-        self._command, self._tell = list(command), tell
+        self._command, self._tell, self._remark = list(command), tell, remark
+        self._told: set[tuple[str, str, str]] = set()
         settings = file.settings
         self.clock = settings.clock or ("available" if target.kind == "cpu" else "wall")
         self.resident = target.kind == "cpu" if settings.resident is None else settings.resident
@@ -134,6 +141,7 @@ class Campaign:
             interrupted=interrupted,
             used_s=journal.used_s,
             repeats=len(journal.repeats),
+            put_off=tuple(Schedule(self.file, journal.session).put_off(journal.repeats)),
         )
 
     def _measure(self, journal: Journal, epoch_ns: int) -> bool:
@@ -141,7 +149,15 @@ class Campaign:
         schedule = Schedule(self.file, journal.session)
         before_s = journal.used_s
         written_s = 0.0
-        fleet = Fleet(self.file, self.target, self.folder, self.clock, self.resident)
+        fleet = Fleet(
+            self.file,
+            self.target,
+            self.folder,
+            self.clock,
+            self.resident,
+            until_s=epoch_ns / 1e9 + self._budget_s - before_s,
+            remark=self._remark,
+        )
         try:
             while True:
                 now_s = (time.monotonic_ns() - epoch_ns) / 1e9
@@ -152,6 +168,7 @@ class Campaign:
                 self._say(journal, before_s + now_s, chosen)
                 repeat = fleet.measure(chosen.jobs, session=journal.session, epoch_ns=epoch_ns)
                 journal.add(repeat)
+                self._complain(repeat)
                 if now_s - written_s > _TABLES_EVERY_S:
                     written_s = now_s
                     journal.note_time(now_s)
@@ -162,8 +179,21 @@ class Campaign:
 
     def _open_sets(self, schedule: Schedule, journal: Journal, now_s: float) -> bool:
         """Whether more time would have been used."""
-        found = schedule.next(journal.repeats, now_s, float("inf"))
-        return found is not None
+        if schedule.put_off(journal.repeats):
+            return True
+        return schedule.next(journal.repeats, now_s, float("inf")) is not None
+
+    def _complain(self, repeat: Repeat) -> None:
+        """Tell of failures, each once, with the place of the job's output."""
+        for failure in repeat.failures:
+            what = (failure.job, failure.what, failure.detail)
+            if self._remark is not None and what not in self._told:
+                text = f"{' + '.join(repeat.jobs)}: {failure.job} {failure.what} ({failure.detail})"
+                log = self.folder / "logs" / f"{failure.job}-1.log"
+                if log.exists() and log.stat().st_size:
+                    text += f"; its output: {log}"
+                self._remark(text)
+            self._told.add(what)
 
     def _say(self, journal: Journal, used_s: float, chosen: Next) -> None:
         if self._tell is not None:

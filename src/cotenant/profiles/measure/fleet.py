@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cotenant.profiles.measure.cores import CoreUse, TaskUse, core_use, taken_by_others, task_use
@@ -24,6 +24,7 @@ __all__ = ["Fleet"]
 _POLL_S = 0.02
 _SAMPLE_S = 0.25
 _GRACE_S = 0.5
+_LEAST_START_S = 1.0
 _MIB = 1024 * 1024
 Key = tuple[str, int]
 """A job's name, and which copy of it."""
@@ -41,9 +42,25 @@ class Fleet:
     clock : {"available", "wall"}
     resident : bool
         Keep jobs loaded and suspended between measurements.
+    until_s : float
+        Monotonic time at which the budget ends; a job that is being started then is given up.
+    remark : callable, optional
+        Told of a job that reports no step.
     """
 
-    def __init__(self, file: MeasureFile, target: Target, folder: Path, clock: str, resident: bool) -> None:
+    def __init__(
+        self,
+        file: MeasureFile,
+        target: Target,
+        folder: Path,
+        clock: str,
+        resident: bool,
+        *,
+        until_s: float = float("inf"),
+        remark: Callable[[str], None] | None = None,
+    ) -> None:
+        self._until_s, self._remark = until_s, remark
+        self._stepped: set[str] = set()
         self._file, self._target, self._clock, self._resident = file, target, clock, resident
         self._logs, self._steps = folder / "logs", folder / "steps"
         for place in (self._logs, self._steps):
@@ -123,8 +140,23 @@ class Fleet:
         return [self._workers[key] for key in keys]
 
     def _warm(self, worker: Worker) -> None:
+        """Wait for a job; half of the budget's rest is kept from one that was never seen to step."""
         settings = self._file.settings
-        worker.wait_warm(settings.warmup_steps, settings.seconds("warmup"), settings.seconds("start_timeout"))
+        timeout_s, shortened = settings.seconds("start_timeout"), ""
+        left_s = max(self._until_s - time.monotonic(), _LEAST_START_S)
+        words = "all that the budget left"
+        if worker.name not in self._stepped:
+            left_s, words = max(left_s / 2, _LEAST_START_S), "half of what the budget left"
+        if left_s < timeout_s:
+            timeout_s, shortened = left_s, words
+        worker.wait_warm(
+            settings.warmup_steps,
+            settings.seconds("warmup"),
+            timeout_s,
+            shortened=shortened,
+            remark=self._remark,
+        )
+        self._stepped.add(worker.name)
 
     def _start(self, key: Key) -> Worker:
         name, copy = key

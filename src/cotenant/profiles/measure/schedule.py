@@ -16,6 +16,8 @@ __all__ = ["Schedule", "all_sets"]
 
 _TRIES = 2
 """A set that failed so often is not tried again."""
+_HOPELESS = ("no steps", "cannot start")
+"""What is not tried again: the same would happen, after as long a wait."""
 _APART = 12
 """Measurements between two repeats of one set, where there are other sets to repeat."""
 Jobs = tuple[str, ...]
@@ -95,6 +97,8 @@ class Schedule:
         stale = self._stale(repeats, now_s, step_s)
         wanted = self._settings.min_repeats
         last = [n for n in self._names if n not in dead and (n in stale or self._alone(repeats, n) < wanted)]
+        doubtful = self._doubtful(repeats)
+        last.sort(key=lambda name: name in doubtful)
         if left_s > len(last) * step_s * 1.5:
             target = self._target(repeats, dead)
             if target is not None:
@@ -114,12 +118,13 @@ class Schedule:
         for repeat in repeats:
             if repeat.jobs in done:
                 done[repeat.jobs] += bool(repeat.members)
-                failed[repeat.jobs] += bool(repeat.failures)
+                failed[repeat.jobs] += any(failure.what != "no time" for failure in repeat.failures)
         alive = {s for s in self.sets if failed[s] < _TRIES and dead.isdisjoint(s)}
+        doubtful = self._doubtful(repeats)
         for number in range(settings.min_repeats):
-            for jobs in self._order(number):
-                if jobs in alive and done[jobs] <= number:
-                    return jobs
+            open_sets = [jobs for jobs in self._order(number) if jobs in alive and done[jobs] <= number]
+            if open_sets:  # the sets of a job that has just failed wait for the others
+                return min(open_sets, key=lambda jobs: not doubtful.isdisjoint(jobs))
         found = estimate(repeats, disturbed_pct=settings.disturbed_pct)
         widths = {
             jobs: found[jobs].width_pct
@@ -131,13 +136,34 @@ class Schedule:
         ready = [jobs for jobs in widths if jobs not in recent] or list(widths)
         return max(ready, key=lambda jobs: widths[jobs]) if ready else None
 
-    def _dead(self, repeats: Sequence[Repeat]) -> set[str]:
-        """Jobs that failed alone, twice, and never ran alone in between."""
-        failed = dict.fromkeys(self._names, 0)
+    def _failures(self, repeats: Sequence[Repeat]) -> dict[str, list[Repeat]]:
+        """Of each job: its runs alone that failed since it last ran alone."""
+        failed: dict[str, list[Repeat]] = {name: [] for name in self._names}
         for repeat in repeats:
             if len(repeat.jobs) == 1 and repeat.jobs[0] in failed:
-                failed[repeat.jobs[0]] = failed[repeat.jobs[0]] + 1 if repeat.failures else 0
-        return {name for name, count in failed.items() if count >= _TRIES}
+                before = failed[repeat.jobs[0]]
+                failed[repeat.jobs[0]] = [*before, repeat] if repeat.failures else []
+        return failed
+
+    def put_off(self, repeats: Sequence[Repeat]) -> list[str]:
+        """Jobs that did not come to a step in what the budget of this session left them."""
+        return [
+            name
+            for name, found in self._failures(repeats).items()
+            if any(r.session == self._session and r.failures[0].what == "no time" for r in found)
+        ]
+
+    def _doubtful(self, repeats: Sequence[Repeat]) -> set[str]:
+        return {name for name, found in self._failures(repeats).items() if found}
+
+    def _dead(self, repeats: Sequence[Repeat]) -> set[str]:
+        """Jobs that failed alone, twice, and never ran alone in between, or have no hope to run."""
+        dead = set(self.put_off(repeats))
+        for name, found in self._failures(repeats).items():
+            what = [r.failures[0].what for r in found if r.failures[0].what != "no time"]
+            if len(what) >= _TRIES or any(one in _HOPELESS for one in what):
+                dead.add(name)
+        return dead
 
     def _age(self, repeats: Sequence[Repeat], name: str, now_s: float) -> float:
         for repeat in reversed(repeats):

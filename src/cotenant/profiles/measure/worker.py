@@ -9,7 +9,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,8 @@ __all__ = ["JobFailedError", "JobFailure", "Worker"]
 _LEASH = Path(__file__).with_name("leash.py")
 _ANSWER_S = 20.0
 _TAIL = 4000
+_SILENT_S = 30.0
+"""A job without a step is spoken of after this time."""
 _MEMORY_WORDS = (
     "out of memory",
     "can't allocate memory",
@@ -31,7 +33,7 @@ _MEMORY_WORDS = (
     "bad_alloc",
 )
 
-What = Literal["out of memory", "crashed", "ended", "too slow", "no steps", "cannot start"]
+What = Literal["out of memory", "crashed", "ended", "too slow", "no steps", "no time", "cannot start"]
 
 
 class JobFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +46,8 @@ class JobFailure(msgspec.Struct, frozen=True, kw_only=True):
     what : str
         ``out of memory`` (told by its output, or killed by the kernel), ``crashed``, ``ended``
         (by itself, in good order), ``too slow`` (too few steps in the longest window), ``no
-        steps`` (it never reported one), ``cannot start``.
+        steps`` (it never reported one), ``no time`` (the budget left less than the start took),
+        ``cannot start``.
     detail : str
         Exit code and the last line of its output.
     """
@@ -187,27 +190,58 @@ class Worker:
         self.read_steps()
         self.history = []
 
-    def wait_warm(self, steps: int, seconds: float, timeout_s: float) -> None:
+    def wait_warm(
+        self,
+        steps: int,
+        seconds: float,
+        timeout_s: float,
+        *,
+        shortened: str = "",
+        remark: Callable[[str], None] | None = None,
+    ) -> None:
         """Wait until the job has done so many steps and run so long since the first.
+
+        Parameters
+        ----------
+        steps : int
+        seconds : float
+        timeout_s : float
+        shortened : str
+            Why this is less than a start may take, in words; empty if it is not.
+        remark : callable, optional
+            Told once if the job has reported no step for a while.
 
         Raises
         ------
         JobFailedError
         """
-        until = time.monotonic() + timeout_s
+        begun = time.monotonic()
+        silent_s = min(_SILENT_S, timeout_s / 2)
         while True:
             self.check()
             done = self.read_steps()
             now = time.monotonic_ns()
             if len(done) >= max(steps, 1) and now - done[0].end_ns >= seconds * 1e9:
                 return
-            if time.monotonic() > until:
-                what: What = "too slow" if done else "no steps"
-                detail = f"{len(done)} steps in {timeout_s:g} s"
-                if not done:
-                    detail += f"; does it report them to ${STEPS_VARIABLE}?"
-                raise JobFailedError(JobFailure(job=self.name, what=what, detail=detail))
+            waited_s = time.monotonic() - begun
+            if waited_s > timeout_s:
+                raise JobFailedError(self._not_warm(len(done), timeout_s, shortened))
+            if remark is not None and not done and waited_s > silent_s:
+                remark(
+                    f"{self.name} has reported no step for {waited_s:.3g} s; a job appends a line to "
+                    f"${STEPS_VARIABLE} at each step (docs/prediction/measure.md)"
+                )
+                remark = None
             time.sleep(0.05)
+
+    def _not_warm(self, done: int, timeout_s: float, shortened: str) -> JobFailure:
+        what: What = "no time" if shortened else "too slow" if done else "no steps"
+        detail = f"{done} steps in {timeout_s:.3g} s"
+        if shortened:
+            detail += f", {shortened}"
+        if not done:
+            detail += f"; does it report them to ${STEPS_VARIABLE}?"
+        return JobFailure(job=self.name, what=what, detail=detail)
 
     def _failure(self) -> JobFailure:
         tail = self._tail()
