@@ -137,3 +137,31 @@ def test_the_published_collection_is_read_whole(data_dir: Path) -> None:
     assert len(lucid) == 631 and sum(all(s.usable for s in run.sides) for run in lucid) == 437
     assert any(s.censored for run in runs if run.device_type == "V100" for s in run.sides)
     assert len(read_counters(folder)) > 20
+
+
+SHORT = "device_type,a,b,a_speed,b_speed,source\n"
+
+
+def test_pairs_in_short_are_co_runs_too(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(
+        SHORT + "V100,ResNet-50/b32,LM/b20,0.71,0.55,lab\nV100,our-net,our-net,0.52,,\nV100,x,y,,,\n"
+    )
+    pair, twins, untried = read_co_runs(path)
+    assert (pair.source, pair.device_type, pair.status) == ("lab", "V100", "ok")
+    assert [(s.job.model, s.job.batch, s.speed) for s in pair.sides] == [
+        ("ResNet-50", 32, 0.71),
+        ("LM", 20, 0.55),
+    ]
+    assert twins.source == "own" and [side.usable for side in twins.sides] == [True, False]
+    assert untried.status == "unmeasured"
+
+
+def test_a_bad_speed_in_short_is_named_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(SHORT + "V100,x,y,0.5,0,\n")
+    with pytest.raises(TraceError, match=r"own\.csv:2 \[b_speed\]: speed '0' is not a positive number"):
+        read_co_runs(path)
+    path.write_text("device_type,a,b\nV100,x,y\n")
+    with pytest.raises(ConfigError, match="or have device_type,a,b,a_speed,b_speed"):
+        read_co_runs(path)

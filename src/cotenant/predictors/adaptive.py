@@ -30,6 +30,7 @@ from cotenant.profiles.compose import Query
 from cotenant.profiles.kinds import KINDS, canonical_model
 from cotenant.profiles.physics import MIN_SPEED
 from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun
+from cotenant.profiles.runsfile import config_of
 from cotenant.profiles.solo import SoloSpeeds
 from cotenant.profiles.table import CoRunTable
 
@@ -210,18 +211,6 @@ def _profiled(seed: int, table: CoRunTable) -> list[SoloRun]:
                 )
             )
     return found
-
-
-def config_of(name: str) -> JobConfig:
-    """The configuration that a model's name stands for.
-
-    >>> config_of("ResNet-50 (batch size 64)").batch, config_of("my-net").batch
-    (64, 0)
-    """
-    base, _, batch = canonical_model(name).rpartition("/b")
-    if base and batch.isdigit():
-        return JobConfig(model=base, family=base, batch=int(batch))
-    return JobConfig(model=canonical_model(name), family=canonical_model(name))
 
 
 def runs_of(table: CoRunTable) -> list[CoRun]:

@@ -1,7 +1,10 @@
 """Tables of measured runs: reading and writing them.
 
-One format for published collections and one's own measurements, CSV in UTF-8 with a header:
+CSV in UTF-8 with a header. One format for published collections and what ``cotenant measure``
+writes, and a short one for pairs measured by other means:
 
+- pairs in short: ``device_type, a, b, a_speed, b_speed`` and optionally ``source``, jobs named
+  ``model/bBATCH``, as ``tablefile`` reads them;
 - co-runs: ``row_id, source, gpu_type, status``, for each job a prefix ``a_``, ``b_``, ``c_`` ...
   with ``model, family, dataset, batch, amp, num_gpus, parallel, norm, label_ok`` and optionally
   throughputs and solo utilisations, and flags ``flag_eq_solo_a``, ``flag_solo_suspect_a``,
@@ -21,11 +24,14 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from cotenant.errors import ConfigError, TraceError
+from cotenant.profiles.kinds import canonical_model
 from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun, Status
 
-__all__ = ["read_co_runs", "read_counters", "read_solo_runs", "write_co_runs", "write_solo_runs"]
+__all__ = ["config_of", "read_co_runs", "read_counters", "read_solo_runs", "write_co_runs", "write_solo_runs"]
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_LONG = ("source", "gpu_type", "a_model", "b_model")
+_SHORT = ("device_type", "a", "b", "a_speed", "b_speed")
 _STATUSES = ("ok", "failed", "failed_one_side", "unmeasured")
 _COUNTER = "counter_"
 _T = TypeVar("_T")
@@ -75,7 +81,7 @@ class _Row:
 
 
 def read_co_runs(path: Path | str) -> list[CoRun]:
-    """Read a table of co-runs.
+    """Read a table of co-runs, in the long format or in the short one.
 
     Parameters
     ----------
@@ -89,7 +95,7 @@ def read_co_runs(path: Path | str) -> list[CoRun]:
     TraceError
         For a cell that cannot be read, with file, line and column.
     """
-    return _read(_file(path, "pairs.csv"), ("source", "gpu_type", "a_model", "b_model"), _co_run)
+    return _read(_file(path, "pairs.csv"), _LONG, _co_run, short=_short_co_run)
 
 
 def read_solo_runs(path: Path | str) -> list[SoloRun]:
@@ -136,16 +142,24 @@ def _file(path: Path | str, name: str) -> Path:
     return found
 
 
-def _read(path: Path, needed: Sequence[str], convert: Callable[[_Row], _T]) -> list[_T]:
+def _read(
+    path: Path,
+    needed: Sequence[str],
+    convert: Callable[[_Row], _T],
+    short: Callable[[_Row], _T] | None = None,
+) -> list[_T]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             header = reader.fieldnames or []
             missing = [column for column in needed if column not in header]
+            if missing and short is not None and all(column in header for column in _SHORT):
+                missing, convert = [], short
             if missing:
+                other = f"; or have {','.join(_SHORT)}" if short is not None else ""
                 raise ConfigError(
                     f"{path}:1: columns {', '.join(missing)} are missing "
-                    f"(found: {', '.join(header) or 'nothing'})"
+                    f"(found: {', '.join(header) or 'nothing'}){other}"
                 )
             return [convert(_Row(path, reader.line_num, cells)) for cells in reader]
     except (UnicodeDecodeError, csv.Error) as error:
@@ -203,6 +217,41 @@ def _co_run(row: _Row) -> CoRun:
         total_mem_util=row.number("pair_mem_util"),
         total_mem_mib=row.number("pair_mem_mib"),
         licence=row.text("licence"),
+    )
+
+
+def config_of(name: str) -> JobConfig:
+    """The configuration that a model's name stands for.
+
+    >>> config_of("ResNet-50 (batch size 64)").batch, config_of("my-net").batch
+    (64, 0)
+    """
+    base, _, batch = canonical_model(name).rpartition("/b")
+    if base and batch.isdigit():
+        return JobConfig(model=base, family=base, batch=int(batch))
+    return JobConfig(model=canonical_model(name), family=canonical_model(name))
+
+
+def _short_side(row: _Row, letter: str) -> CoSide:
+    column = letter + "_speed"
+    speed = row.number(column)
+    if speed is not None and speed <= 0:
+        raise row.error(
+            f"speed {row.text(column)!r} is not a positive number; write speed while sharing over speed "
+            "alone, for example 0.72, or nothing if it was not measured",
+            column,
+        )
+    return CoSide(job=config_of(row.need(letter)), speed=speed, label_ok=speed is not None)
+
+
+def _short_co_run(row: _Row) -> CoRun:
+    sides = (_short_side(row, "a"), _short_side(row, "b"))
+    return CoRun(
+        row_id=row.text("row_id", f"line{row.line}"),
+        source=row.text("source", "own"),
+        device_type=row.need("device_type"),
+        sides=sides,
+        status="ok" if any(side.speed is not None for side in sides) else "unmeasured",
     )
 
 
