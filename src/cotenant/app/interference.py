@@ -137,10 +137,15 @@ def _fitted(
     import time
 
     from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
+    from cotenant.predictors.interference.rows import IMPLAUSIBLE
 
     runs, solos, files = _tables(paths, solo) if paths else _shipped(solo, device)
     start = time.process_time()
     predictor = AdaptiveInterferencePredictor(zoo=zoo).fit(runs, solos)
+    if predictor.implausible:
+        note(
+            f"{predictor.implausible:,} speeds above {IMPLAUSIBLE:g} times alone are implausible: not learnt from"
+        )
     return predictor, files, time.process_time() - start
 
 
@@ -162,6 +167,11 @@ def interference(  # noqa: PLR0917
     """How much jobs would slow each other down on one device, and whether they fit."""
     if len(jobs) < 2:
         raise ConfigError(f"give two or more jobs that are to share a device, found {len(jobs)}")
+    if not device.strip():
+        raise UsageError("--device is empty; name the device type, for example --device V100")
+    for name in jobs:
+        if not name.strip() or name.strip().startswith("/"):
+            raise UsageError(f"job {name!r} names no model; write model/bBATCH, for example ResNet-50/b64")
     predictor = _predictor(fitted, solo, device)
     world = _world(predictor, device, source)
     configs = [_job(predictor, world, name) for name in jobs]
@@ -201,15 +211,20 @@ def _predictor(path: Path | None, solo: Path | None, device: str) -> AdaptiveInt
 
 
 def _world(predictor: AdaptiveInterferencePredictor, device: str, source: str) -> tuple[str, str]:
+    from cotenant.profiles.catalogue import canonical_type
+
     alike = [w for w in predictor.worlds if w[1].casefold() == device.casefold()]
+    if not alike and canonical_type(device) is None:
+        # A misspelt name, since nothing at all is known of it.
+        raise UnknownNameError("measured device type", device, sorted({w[1] for w in predictor.worlds}))
     if source:
         if all(w[0] != source for w in predictor.worlds):
             raise UnknownNameError("campaign", source, sorted({w[0] for w in predictor.worlds}))
-        alike = [w for w in alike if w[0] == source] or [(source, device)]
+        alike = [w for w in alike if w[0] == source]
     if not alike:
-        known = ", ".join(sorted({w[1] for w in predictor.worlds}))
+        known = ", ".join(sorted({w[1] for w in predictor.worlds if source in ("", w[0])}))
         note(f"{device}: nothing was measured there (known: {known}); intervals are wider")
-        return predictor.worlds[0][0], device
+        return source or predictor.worlds[0][0], device
     counts = {w: sum((r.source, r.device_type) == w for r in predictor.runs) for w in alike}
     return max(alike, key=lambda w: counts[w])
 
@@ -243,14 +258,19 @@ def evaluate(  # noqa: PLR0917
     import time
 
     from cotenant.predictors.interference.evaluate import judge_by, write_predictions
+    from cotenant.predictors.interference.rows import IMPLAUSIBLE, plausible
     from cotenant.profiles.runsfile import read_co_runs
 
     fields = [field for field in by.split(",") if field]
     for field in fields:
         if field not in ("source", "gpu_type"):
             raise UnknownNameError("field", field, ("source", "gpu_type"))
+    runs, wrong = plausible(read_co_runs(asked))
+    if not runs:
+        raise ConfigError(f"{asked}: holds no co-runs; --on takes a table of co-runs to predict")
+    if wrong:
+        note(f"{asked}: speeds above {IMPLAUSIBLE:g} times alone are implausible; not judged by: {wrong:,}")
     predictor, _, seconds = _fitted([fitted], solo, zoo)
-    runs = read_co_runs(asked)
     start = time.process_time()
     predictions = predictor.predict(runs)
     took = time.process_time() - start

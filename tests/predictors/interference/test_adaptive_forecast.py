@@ -185,3 +185,56 @@ def test_commands_refuse_in_words(tmp_path: Path) -> None:
     assert run(app, ["predict", "evaluate", "--fit", "none.csv", "--on", "none.csv"]).exit_code == 1
     assert run(app, ["predict", "evaluate", "--fit", table, "--on", table, "--by", "colour"]).exit_code != 0
     assert run(app, ["predict", "interference", "LM/b16", "--device", "V100", "--fit", table]).exit_code == 1
+
+
+def test_implausible_speeds_are_not_learnt_from_but_counted(tmp_path: Path) -> None:
+    runs = _runs()
+    sides = (CoSide(job=JOBS[0], speed=0.5), CoSide(job=JOBS[1], speed=40.0))
+    wrong = CoRun(row_id="wrong", source="made", device_type="V100", sides=sides)
+    predictor = AdaptiveInterferencePredictor(zoo="small").fit([*runs, wrong])
+    assert predictor.implausible == 1 and [s.usable for s in predictor.runs[-1].sides] == [True, False]
+    predictor.observe([wrong])
+    assert predictor.implausible == 2
+    # 1.84 is the highest speed of the public campaigns.
+    high = (CoSide(job=JOBS[0], speed=1.84), CoSide(job=JOBS[1], speed=0.5))
+    kept = AdaptiveInterferencePredictor(zoo="small").fit([*runs, CoRun(row_id="h", source="made", device_type="V100", sides=high)])  # fmt: skip
+    assert kept.implausible == 0
+    with pytest.raises(ConfigError, match="1 above 2, which is implausible"):
+        AdaptiveInterferencePredictor().fit([CoRun(row_id="w", source="made", device_type="V100", sides=(*sides[1:], CoSide(job=JOBS[0])))])  # fmt: skip
+    write_co_runs(tmp_path / "pairs.csv", [*runs, wrong])
+    fitted = CliRunner().invoke(
+        app, ["fit", str(tmp_path), "-o", str(tmp_path / "fit.json"), "--zoo", "small"]
+    )
+    assert (
+        fitted.exit_code == 0 and "above 2 times alone are implausible; not learnt from: 1" in fitted.output
+    )
+
+
+def test_names_that_mean_nothing_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "fit.json"
+    save_predictor(AdaptiveInterferencePredictor(zoo="small").fit(_runs(), _solos()), path)
+
+    def ask(*jobs: str, device: str = "V100", source: str = "") -> tuple[int, str]:
+        asked = ["predict", "interference", *jobs, "--device", device, "--source", source, "--fit", str(path)]
+        done = CliRunner().invoke(app, asked)
+        return done.exit_code, done.output or str(done.exception)
+
+    code, told = ask("LM/b16", "LM/b32", device="Z9")
+    assert code == 2 and "Z9" in told and "V100" in told
+    assert ask("LM/b16", "LM/b32", device="")[0] == 2
+    assert ask("LM/b16", "")[0] == 2 and ask("LM/b16", "/b32")[0] == 2
+    # Of the catalogue, though nobody measured it: answered, with a warning; under a source, too.
+    for source in ("", "made"):
+        code, told = ask("LM/b16", "LM/b32", device="H100", source=source)
+        assert code == 0 and "nothing was measured there (known: V100)" in told
+
+
+def test_an_empty_table_is_noticed_before_anything_is_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_co_runs(tmp_path / "pairs.csv", _runs())
+    write_co_runs(tmp_path / "on.csv", [])
+    monkeypatch.setattr(AdaptiveInterferencePredictor, "fit", lambda *_: pytest.fail("fitted"))
+    asked = ["predict", "evaluate", "--fit", str(tmp_path / "pairs.csv"), "--on", str(tmp_path / "on.csv")]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code != 0 and "on.csv: holds no co-runs" in (done.output or str(done.exception))

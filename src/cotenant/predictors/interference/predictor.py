@@ -20,6 +20,7 @@ from cotenant.predictors.interference.cases import ELSEWHERE, KNOWN, NEVER
 from cotenant.predictors.interference.group import WorldGroup
 from cotenant.predictors.interference.jobs import SoloIndex, World
 from cotenant.predictors.interference.links import MAX_SPEED, MIN_SPEED
+from cotenant.predictors.interference.rows import IMPLAUSIBLE, plausible
 from cotenant.predictors.interference.selection import Choice
 from cotenant.predictors.interference.worlds import linked_worlds
 from cotenant.predictors.interference.zoo import member_names
@@ -113,7 +114,8 @@ class AdaptiveInterferencePredictor:
         Parameters
         ----------
         runs : iterable of CoRun
-            Sets of two or more; those that were never tried are passed over.
+            Sets of two or more; those that were never tried are passed over. Speeds above
+            ``rows.IMPLAUSIBLE`` are not learnt from; ``implausible`` counts them.
         solos : iterable of SoloRun
         choices : mapping, optional
             As ``choices``: of an earlier fit, then nothing is judged again.
@@ -123,13 +125,18 @@ class AdaptiveInterferencePredictor:
         ConfigError
             If there is no usable label.
         """
-        self.runs = [run for run in runs if run.status != "unmeasured"]
+        self.runs, self.implausible = plausible(run for run in runs if run.status != "unmeasured")
         self.solos = list(solos)
         self._index = SoloIndex(self.solos)
         names = self.names = member_names(self.zoo)
         linked = linked_worlds(self.runs)
         if not linked:
-            raise ConfigError("no usable speed among the co-runs; nothing can be learnt from them")
+            why = (
+                f" ({self.implausible} above {IMPLAUSIBLE:g}, which is implausible)"
+                if self.implausible
+                else ""
+            )
+            raise ConfigError(f"no usable speed among the co-runs{why}; nothing can be learnt from them")
         self._groups: list[WorldGroup] = []
         self._of: dict[World, WorldGroup] = {}
         for worlds in linked:
@@ -247,6 +254,8 @@ class AdaptiveInterferencePredictor:
         The choice among members stays until the mean error of the last 20 observed speeds of a
         world exceeds 1.5 times the error that was expected when it was made.
         """
+        runs, wrong = plausible(runs)
+        self.implausible += wrong
         fresh = [run for run in runs if run.status == "ok"]
         for run, sides in zip(fresh, self.predict(fresh), strict=True):
             world = (run.source, run.device_type)

@@ -8,15 +8,22 @@ learn and forecast re-based speeds; speeds as published are those times the scal
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.predictors.interference.jobs import Node, NodeTable, World
-from cotenant.profiles.runs import CoRun
+from cotenant.profiles.runs import CoRun, CoSide
 
-__all__ = ["Rows", "baseline_scales", "make_rows"]
+__all__ = ["IMPLAUSIBLE", "Rows", "baseline_scales", "make_rows", "plausible"]
+
+IMPLAUSIBLE = 2.0
+"""Speed beside others over speed alone above which a label is taken for a mistake.
+
+The public campaigns' highest is 1.84; speeds above 1 come from runs alone that were too slow.
+"""
 
 _MAX_SCALE = 1.5
 _ENOUGH = 3
@@ -87,6 +94,23 @@ class Rows:
         beside = np.where(self.others >= 0, nodes[self.others], False).any(axis=1)
         found: NDArray[np.bool_] = nodes[self.victim] | beside
         return found
+
+
+def plausible(runs: Iterable[CoRun]) -> tuple[list[CoRun], int]:
+    """These co-runs with labels above ``IMPLAUSIBLE`` marked as not trustworthy, and how many there are."""
+    found, count = [], 0
+    for run in runs:
+        wrong = [side.usable and (side.speed or 0.0) > IMPLAUSIBLE for side in run.sides]
+        if any(wrong):
+            count += sum(wrong)
+            sides = [_distrusted(s) if bad else s for s, bad in zip(run.sides, wrong, strict=True)]
+            run = msgspec.structs.replace(run, sides=tuple(sides))  # noqa: PLW2901
+        found.append(run)
+    return found, count
+
+
+def _distrusted(side: CoSide) -> CoSide:
+    return msgspec.structs.replace(side, label_ok=False)
 
 
 def baseline_scales(runs: Sequence[CoRun]) -> dict[Node, float]:
