@@ -92,6 +92,9 @@ def test_profile_of_a_run_that_fails_or_cannot_start(tmp_path: Path, script: str
     assert done.returncode == 1
     assert "error: the run ended with exit code 3" in done.stderr
     assert "1 steps reported" in done.stdout
+    short = _run("profile", "--every", "60s", "--", "true", folder=tmp_path)
+    assert "no device was read before the run ended" in short.stdout
+    assert "this run" not in short.stdout  # no head of a table without rows
     missing = _run("profile", "--", "./nothing-here", folder=tmp_path)
     assert missing.returncode == 1
     assert missing.stderr.startswith("error: cannot start './nothing-here'")
@@ -126,6 +129,10 @@ def test_measure_from_a_plan_to_tables(tmp_path: Path, script: str) -> None:
     plan = _run("measure", "jobs.toml", "-o", "out", "--plan", folder=tmp_path)
     assert "2 jobs, 3 pairs, 0 triples" in plan.stdout
     assert not (tmp_path / "out").exists()
+    assert "unseen pairs" not in plan.stderr
+    fitted = _run("measure", "jobs.toml", "-o", "out", "--plan", "--fit", folder=tmp_path)
+    assert "pairs to measure: 3; --fit writes fit.json all the same" in fitted.stderr
+    assert "the comparison on unseen pairs needs 6" in fitted.stderr
     done = _run("measure", "jobs.toml", "-o", "out", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -155,7 +162,9 @@ def test_measure_refuses_in_words(
         (("measure", "jobs.toml", "-o", "out", "--device", "tpu:0"), "no device 'tpu:0'"),
         (("measure", "jobs.toml", "-o", "out", "--mps"), "MPS is NVIDIA's"),
         (("measure", "jobs.toml", "-o", "jobs.toml"), "jobs.toml is a file"),
-        (("measure", "jobs.toml", "-o", "out", "--budget", "soon"), "duration"),
+        (("measure", "jobs.toml", "-o", "out", "--budget", "soon"), '--budget = "soon" is no duration'),
+        (("measure", "jobs.toml", "-o", "out", "--plan", "--device", "tpu:0"), "no device 'tpu:0'"),
+        (("measure", "jobs.toml", "-o", "out", "--plan", "--device", "cpu:4095"), "core 4095 is not there"),
     ):
         assert expected in refused(*words)
     (tmp_path / "jobs.toml").write_text(text.replace(f'device = "{CORE}"\n', ""))

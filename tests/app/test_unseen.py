@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -74,22 +75,8 @@ def test_measure_fits_what_an_earlier_session_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    jobs = "".join(f'[[job]]\nname = "{name}"\ncommand = ["true"]\nmodel = "{name}"\n' for name in HEAVY)
-    head = '[measure]\ndevice = "cpu:0"\nbudget = "100ms"\nmin_repeats = 1\n'
-    (tmp_path / "jobs.toml").write_text(head + jobs)
-    main_ends(
-        "measure", "jobs.toml", "-o", "out", "--quiet"
-    )  # makes the journal; a job that ends gives no speed
+    _journal(tmp_path, HEAVY, PAIRS)
     capsys.readouterr()
-    with (tmp_path / "out" / JOURNAL).open("ab") as file:
-        for at, run in enumerate([*map(_run, HEAVY), *PAIRS]):
-            names = [side.job.model for side in run.sides]
-            members = tuple(
-                Member(job=name, steps=9, seconds=1.0, speed=10.0 * (side.speed or 0.0))
-                for name, side in zip(names, run.sides, strict=True)
-            )
-            repeat = Repeat(session=1, at_s=float(at), jobs=tuple(names), members=members)
-            file.write(msgspec.json.encode(repeat) + b"\n")
     main_ends("measure", "jobs.toml", "-o", "out", "--quiet", "--fit", "--json")
     found = json.loads(capsys.readouterr().out)
     assert len(found["unseen"]) == 30
@@ -100,6 +87,47 @@ def test_measure_fits_what_an_earlier_session_measured(
     device = read_co_runs(tmp_path / "out")[0].device_type
     main_ends("predict", "interference", "a", "e", "--fit", "out/fit.json", "--device", device)
     assert "measured here" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="core sets are measured on Linux")
+def test_few_pairs_are_fitted_without_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _journal(tmp_path, ["a", "b"], [_run("a", "a"), _run("a", "b"), _run("b", "b")])
+    capsys.readouterr()
+    main_ends("measure", "jobs.toml", "-o", "out", "--quiet", "--fit")
+    shown = capsys.readouterr()
+    assert "pairs that ran: 3; --fit writes fit.json all the same" in shown.err
+    assert "the comparison on unseen pairs needs 6" in shown.err
+    assert "the budget ended first; the same command with a larger --budget goes on" in shown.out
+    assert "median error" not in shown.out
+    assert (tmp_path / "out" / "fit.json").is_file()
+    main_ends("measure", "jobs.toml", "-o", "out", "--quiet", "--fit", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert (found["unseen"], found["median_error"]["pairs"]) == ([], None)
+    device = read_co_runs(tmp_path / "out")[0].device_type
+    main_ends("predict", "interference", "a", "b", "--fit", "out/fit.json", "--device", device)
+
+
+def _journal(folder: Path, names: Iterable[str], pairs: Sequence[CoRun]) -> None:
+    """A file of jobs, and a folder ``out`` as if they had been measured."""
+    names = list(names)
+    jobs = "".join(f'[[job]]\nname = "{name}"\ncommand = ["true"]\nmodel = "{name}"\n' for name in names)
+    head = '[measure]\ndevice = "cpu:0"\nbudget = "100ms"\nmin_repeats = 1\n'
+    (folder / "jobs.toml").write_text(head + jobs)
+    main_ends(
+        "measure", "jobs.toml", "-o", "out", "--quiet"
+    )  # makes the journal; a job that ends gives no speed
+    with (folder / "out" / JOURNAL).open("ab") as file:
+        for at, run in enumerate([*map(_run, names), *pairs]):
+            beside = [side.job.model for side in run.sides]
+            members = tuple(
+                Member(job=name, steps=9, seconds=1.0, speed=10.0 * (side.speed or 0.0))
+                for name, side in zip(beside, run.sides, strict=True)
+            )
+            repeat = Repeat(session=1, at_s=float(at), jobs=tuple(beside), members=members)
+            file.write(msgspec.json.encode(repeat) + b"\n")
 
 
 def main_ends(*words: str) -> None:

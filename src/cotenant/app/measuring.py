@@ -12,6 +12,9 @@ from cotenant.app.console import note, print_json, print_table, say, warn
 from cotenant.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cotenant.app.unseen import Unseen
     from cotenant.profiles.measure.campaign import Outcome, Progress
     from cotenant.profiles.measure.jobsfile import MeasureFile
     from cotenant.profiles.measure.profiling import RunProfile
@@ -103,7 +106,10 @@ def _show_profile(found: RunProfile) -> None:
                     cells = (_number(summary.mean(meter)), _number(summary.peak(meter)), _number(mine))
                     rows.append((summary.device, source, f"{name} [{_unit(meter)}]", *cells))
     columns = ("device", "source", "meter", "mean", "peak", "this run")
-    print_table(columns, rows, right=("mean", "peak", "this run"))
+    if rows:
+        print_table(columns, rows, right=("mean", "peak", "this run"))
+    else:
+        say("no device was read before the run ended; a shorter --every reads sooner")
     if found.steps is None:
         say(
             f"{found.steps_seen} steps reported; for a speed the run has to report them (docs/prediction/measure.md)"
@@ -147,16 +153,16 @@ def measure(
     from cotenant.profiles.measure.target import parse_target
 
     file = override(read_jobs(jobs), device=device, budget=budget, seed=seed)
-    if plan:
-        _show_plan(file, as_json)
-        return
     if not file.settings.device:
         raise ConfigError(f"{jobs}: names no device; give --device cpu:0 or cuda:0")
+    target = parse_target(file.settings.device, mps=mps)
+    if plan:
+        _show_plan(file, fit, as_json)
+        return
     if any(job.builtin for job in file.jobs):
         from cotenant.profiles.jobs.included import need_torch
 
         need_torch()
-    target = parse_target(file.settings.device, mps=mps)
     command = ["cotenant", *sys.argv[1:]]
     tell = None if quiet else _Teller()
     remark = None if tell is None else tell.remark
@@ -171,7 +177,8 @@ def measure(
         _fit(outcome, output, file.settings.seed, as_json)
 
 
-def _show_plan(file: MeasureFile, as_json: bool) -> None:
+def _show_plan(file: MeasureFile, fit: bool, as_json: bool) -> None:
+    from cotenant.app.unseen import LEAST_PAIRS
     from cotenant.model.quantities import format_duration
     from cotenant.profiles.measure.schedule import all_sets
 
@@ -179,12 +186,14 @@ def _show_plan(file: MeasureFile, as_json: bool) -> None:
     s = file.settings
     step_s = s.seconds("window") + s.seconds("settle")
     least_s = step_s * len(sets) * s.min_repeats * 1.5
+    pairs = sum(1 for jobs in sets if len(jobs) == 2)
+    if fit and pairs < LEAST_PAIRS:
+        note(_too_few(pairs, "to measure"))
     if as_json:
         jobs = {job.name: job.config.label for job in file.jobs}
         print_json({"jobs": jobs, "sets": [list(jobs) for jobs in sets], "least_s": round(least_s)})
         return
     print_table(("job", "in tables"), [(job.name, job.config.label) for job in file.jobs])
-    pairs = sum(1 for jobs in sets if len(jobs) == 2)
     say(f"{len(file.jobs)} jobs, {pairs} pairs, {len(sets) - pairs} triples")
     say(
         f"about {format_duration(round(least_s))} for {s.min_repeats} repeats of each set and runs alone, "
@@ -254,18 +263,22 @@ def _ending(outcome: Outcome) -> str:
 
 def _fit(outcome: Outcome, output: Path, seed: int, as_json: bool) -> None:
     """Write the fitted predictor, and show what fits without a pair say of it."""
-    from cotenant.app.unseen import median_error, predict_unseen
+    from cotenant.app.unseen import LEAST_PAIRS, median_error, predict_unseen
     from cotenant.predictors.interference.modelfile import save_predictor
     from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
     from cotenant.profiles.measure.tables import PAIRS, SOLOS
 
     tables = outcome.tables
-    found = predict_unseen(tables.co_runs, tables.solo_runs, seed=seed)
     predictor = AdaptiveInterferencePredictor().fit(tables.co_runs, tables.solo_runs)
     save_predictor(predictor, output / "fit.json", files=[output / PAIRS, output / SOLOS])
+    ran = sum(1 for run in tables.co_runs if run.status == "ok" and len(run.sides) == 2)
+    found = []
+    if ran >= LEAST_PAIRS:
+        found = predict_unseen(tables.co_runs, tables.solo_runs, seed=seed)
+    else:
+        note(_too_few(ran, "that ran"))
     pairs = [one for one in found if one.jobs == 2]
     larger = [one for one in found if one.jobs > 2]
-    inside = sum(one.low <= one.measured <= one.high for one in pairs)
     errors = {"pairs": median_error(pairs), "larger": median_error(larger)}
     if as_json:
         import msgspec
@@ -274,14 +287,36 @@ def _fit(outcome: Outcome, output: Path, seed: int, as_json: bool) -> None:
         body |= {"sets": [msgspec.to_builtins(one) for one in tables.estimates.values()]}
         print_json(body | {"unseen": [msgspec.to_builtins(one) for one in found], "median_error": errors})
         return
-    beside = {run.row_id: [side.job.label for side in run.sides] for run in tables.co_runs}
+    if found:
+        _show_unseen(outcome, found)
+    say(f"fitted predictor: {output / 'fit.json'}")
+
+
+def _too_few(pairs: int, which: str) -> str:
+    from cotenant.app.unseen import LEAST_PAIRS
+
+    return (
+        f"pairs {which}: {pairs}; --fit writes fit.json all the same, but the comparison on unseen pairs "
+        f"needs {LEAST_PAIRS}"
+    )
+
+
+def _show_unseen(outcome: Outcome, found: Sequence[Unseen]) -> None:
+    """Measured against predicted by fits that had not seen the pair."""
+    from cotenant.app.unseen import median_error
+
+    pairs = [one for one in found if one.jobs == 2]
+    larger = median_error([one for one in found if one.jobs > 2])
+    inside = sum(one.low <= one.measured <= one.high for one in pairs)
+    beside = {run.row_id: [side.job.label for side in run.sides] for run in outcome.tables.co_runs}
     rows = [
         (" + ".join(beside[u.row_id]), u.job, f"{u.measured:.3f}", f"{u.predicted:.3f}", f"{u.error:.1%}")
         for u in found
     ]
     numbers = ("measured", "predicted", "error")
     print_table(("set, unseen by the fit", "job", *numbers), rows, right=numbers)
-    say(f"median error on unseen pairs: {errors['pairs']:.1%}; {inside} of {len(pairs)} in the 90% interval")
-    if errors["larger"] is not None:
-        say(f"median error on sets of three, predicted from pairs: {errors['larger']:.1%}")
-    say(f"fitted predictor: {output / 'fit.json'}")
+    say(
+        f"median error on unseen pairs: {median_error(pairs):.1%}; {inside} of {len(pairs)} in the 90% interval"
+    )
+    if larger is not None:
+        say(f"median error on sets of three, predicted from pairs: {larger:.1%}")

@@ -224,7 +224,7 @@ def test_another_campaign_does_not_go_into_the_same_folder(
 ) -> None:
     folder = tmp_path / "out"
     _measure(jobs_file(kit.job("w", kit.WORK), more='pairs = "none"'), folder)
-    with pytest.raises(ConfigError, match="begun with another jobs"):
+    with pytest.raises(ConfigError, match="begun with other jobs"):
         _measure(jobs_file(kit.job("w", kit.SLEEP), more='pairs = "none"'), folder)
     with pytest.raises(ConfigError, match=r"another seed \(0, now 3\)"):
         _measure(jobs_file(kit.job("w", kit.WORK), more='pairs = "none"\nseed = 3'), folder)
@@ -319,7 +319,8 @@ def test_a_silent_job_keeps_within_the_budget_and_leaves_time_for_the_others(
         budget="12s",
     )
     path.write_text(path.read_text().replace('start_timeout = "20s"', 'start_timeout = "120s"'))
-    file, told = read_jobs(path), []
+    file = read_jobs(path)
+    told: list[str] = []
     target = parse_target(file.settings.device)
     outcome = Campaign(file, target, tmp_path / "out", remark=told.append).run()
     assert outcome.used_s < 25  # it was 240 and more: twice the start_timeout

@@ -79,8 +79,21 @@ def test_drawn_triples_depend_on_the_seed_alone() -> None:
         ("[measure]\npairs=[['a','z']]\n[[job]]\nname='a'\ncommand=['x']", "no job 'z'; known: a"),
         ("[measure]\nmin_steps=2\n[[job]]\nname='a'\ncommand=['x']", "min_steps >= 3"),
         ("[measure]\nlongest_window='1s'\n[[job]]\nname='a'\ncommand=['x']", "shorter than window"),
-        ("[measure]\nbudget='0s'\n[[job]]\nname='a'\ncommand=['x']", "budget must be positive"),
-        ("[measure]\nbudget='ten'\n[[job]]\nname='a'\ncommand=['x']", "duration"),
+        (
+            "[measure]\nbudget='0s'\n[[job]]\nname='a'\ncommand=['x']",
+            'jobs .measure.: budget = "0s" must be positive; write a duration such as "90s"',
+        ),
+        (
+            "[measure]\nbudget='ten'\n[[job]]\nname='a'\ncommand=['x']",
+            'jobs .measure.: budget = "ten" is no duration',
+        ),
+        ("[measure]\nwarmup='-1s'\n[[job]]\nname='a'\ncommand=['x']", 'warmup = "-1s" is no duration'),
+        (
+            "[[job]]\nname='a'\nbuiltin='memory'\nbatch=0",
+            "job 'a': batch = 0; give at least 1, or leave it out",
+        ),
+        ("[[job]]\nname='a'\ncommand=['x']\nbatch=0", "batch = 0; give at least 1"),
+        ("[[job]]\nname='a'\ncommand=['x']\nmemory_limit='much'", "jobs job 'a': memory_limit: "),
     ],
 )
 def test_what_is_refused_and_in_which_words(text: str, words: str) -> None:
@@ -93,5 +106,9 @@ def test_the_command_line_goes_before_the_file() -> None:
     assert (file.settings.device, file.settings.budget, file.settings.seed) == ("cpu:1", "30s", 4)
     same = override(file)
     assert same == file
-    with pytest.raises(ConfigError, match="budget"):
+    with pytest.raises(ConfigError, match='--budget = "0s" must be positive'):
         override(file, budget="0s")
+    with pytest.raises(
+        ConfigError, match='--budget = "soon" is no duration; write one such as "90s" or "5m"'
+    ):
+        override(file, budget="soon")

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cotenant.errors import ConfigError
+from cotenant.errors import ConfigError, QuantityError
 from cotenant.model.quantities import parse_bytes, parse_duration
 from cotenant.profiles.jobs.included import find_included
 from cotenant.profiles.runs import JobConfig
@@ -233,8 +233,10 @@ def parse_jobs(text: str, *, name: str = "jobs", base: str = "") -> MeasureFile:
     if not isinstance(listed, list) or not listed:
         raise ConfigError(f"{name}: holds no [[job]]")
     jobs = tuple(_convert(one, JobSpec, f"{name} [[job]] {i}") for i, one in enumerate(listed, 1))
-    for job in jobs:
+    for raw_job, job in zip(listed, jobs, strict=True):
         _check_job(job, f"{name} job {job.name!r}")
+        if raw_job.get("batch") == 0:
+            raise ConfigError(f"{name} job {job.name!r}: batch = 0; give at least 1, or leave it out")
     _check_distinct(jobs, name)
     _check_settings(settings, {job.name for job in jobs}, name)
     return MeasureFile(settings=settings, jobs=jobs, base=base)
@@ -252,6 +254,8 @@ def override(
     """
     changes: dict[str, Any] = {"device": device, "budget": budget, "seed": seed}
     given = {name: value for name, value in changes.items() if value not in ("", None)}
+    if budget:
+        _check_duration(budget, "--budget", zero=False)
     settings = msgspec.structs.replace(file.settings, **given)
     _check_settings(settings, {job.name for job in file.jobs}, "as given")
     return msgspec.structs.replace(file, settings=settings)
@@ -276,7 +280,10 @@ def _check_job(job: JobSpec, where: str) -> None:
     if job.batch < 0 or job.scale < 1 or job.wait_ms < 0:
         raise ConfigError(f"{where}: batch, scale and wait_ms cannot be negative, scale is at least 1")
     if job.memory_limit:
-        _ = job.memory_bytes
+        try:
+            _ = job.memory_bytes
+        except QuantityError as error:
+            raise ConfigError(f"{where}: memory_limit: {error}") from None
 
 
 def _check_distinct(jobs: tuple[JobSpec, ...], name: str) -> None:
@@ -294,11 +301,19 @@ def _check_distinct(jobs: tuple[JobSpec, ...], name: str) -> None:
             )
 
 
+def _check_duration(text: str, where: str, *, zero: bool) -> None:
+    try:
+        seconds = parse_duration(text)
+    except QuantityError:
+        raise ConfigError(f'{where} = "{text}" is no duration; write one such as "90s" or "5m"') from None
+    if seconds <= 0 and not (zero and seconds == 0):
+        raise ConfigError(f'{where} = "{text}" must be positive; write a duration such as "90s" or "5m"')
+
+
 def _check_settings(settings: MeasureSettings, names: set[str], name: str) -> None:
     where = f"{name} [measure]"
     for duration in ("budget", "warmup", "settle", "window", "longest_window", "solo_every", "start_timeout"):
-        if settings.seconds(duration) < 0 or (duration != "warmup" and settings.seconds(duration) == 0):
-            raise ConfigError(f"{where}: {duration} must be positive")
+        _check_duration(getattr(settings, duration), f"{where}: {duration}", zero=duration == "warmup")
     if settings.seconds("longest_window") < settings.seconds("window"):
         raise ConfigError(f"{where}: longest_window is shorter than window")
     if settings.min_repeats < 1 or settings.max_repeats < settings.min_repeats or settings.min_steps < 3:

@@ -201,6 +201,6 @@ def _compare(path: Path, found: JournalStart, wanted: JournalStart) -> None:
         if have[name] != want[name]:
             shown = "" if name in ("jobs", "machine") else f" ({have[name]}, now {want[name]})"
             raise ConfigError(
-                f"{path}: was begun with another {name}{shown}; measurements of both do not mix: "
+                f"{path}: was begun with {'other' if name == 'jobs' else 'another'} {name}{shown}; measurements of both do not mix: "
                 "give another folder, or the same file of jobs"
             )
