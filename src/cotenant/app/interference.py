@@ -144,7 +144,7 @@ def _fitted(
     predictor = AdaptiveInterferencePredictor(zoo=zoo).fit(runs, solos)
     if predictor.implausible:
         note(
-            f"{predictor.implausible:,} speeds above {IMPLAUSIBLE:g} times alone are implausible: not learnt from"
+            f"speeds above {IMPLAUSIBLE:g} times alone are implausible; not learnt from: {predictor.implausible:,}"
         )
     return predictor, files, time.process_time() - start
 
