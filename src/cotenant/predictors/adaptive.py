@@ -63,6 +63,9 @@ class AdaptiveForecast:
         self.predictor = predictor
         self.pack_unknown = pack_unknown
         self._source = source
+        self._types = (
+            [] if cluster is None else sorted({name for node in cluster.nodes for name, _ in node.gpus})
+        )
         self._solo = SoloSpeeds(cluster, "gavel-2019-08")
         self._version = 1
         self._start()
@@ -136,6 +139,7 @@ class AdaptiveForecast:
             "members": card["members"],
             "pack_unknown": self.pack_unknown,
             "solo_speeds": self._solo.campaign,
+            "unmeasured_types": [name for name in self._types if not self._counts(name)],
         }
 
     def _computed(self, device_type: str, queries: Sequence[Query]) -> list[Interval]:
@@ -176,6 +180,13 @@ class AdaptiveForecast:
 
     def _world_of(self, device_type: str) -> World:
         """The campaign with most co-runs on this type; a stand-in if there is none."""
+        counts = self._counts(device_type)
+        if counts:
+            return max(sorted(counts), key=lambda world: counts[world])
+        return (self.predictor.worlds[0][0], device_type)
+
+    def _counts(self, device_type: str) -> dict[World, int]:
+        """Co-runs of each campaign on this type."""
         name = measured_as(device_type)
         counts: dict[World, int] = {}
         for run in self.predictor.runs:
@@ -183,9 +194,7 @@ class AdaptiveForecast:
                 world = (run.source, run.device_type)
                 if world in self.predictor.worlds:
                     counts[world] = counts.get(world, 0) + 1
-        if counts:
-            return max(sorted(counts), key=lambda world: counts[world])
-        return (self.predictor.worlds[0][0], device_type)
+        return counts
 
 
 def _profiled(seed: int, table: CoRunTable) -> list[SoloRun]:

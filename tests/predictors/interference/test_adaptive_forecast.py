@@ -11,11 +11,13 @@ from typer.testing import CliRunner
 
 from cotenant.app.main import app
 from cotenant.errors import ConfigError
+from cotenant.model.cluster import Cluster, Node
 from cotenant.model.ports import Forecast
 from cotenant.predictors.adaptive import AdaptiveForecast
 from cotenant.predictors.forecast import build_speeds
 from cotenant.predictors.interference.modelfile import read_card, save_predictor
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
+from cotenant.profiles.catalogue import device_type
 from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun
 from cotenant.profiles.runsfile import write_co_runs, write_solo_runs
 from cotenant.profiles.shipped import shipped_campaign, shipped_campaigns
@@ -67,6 +69,14 @@ def test_it_is_a_forecast_and_answers_alike_one_by_one_and_in_batches(forecast: 
     assert found[0].mean == pytest.approx(0.787, abs=0.04) and found[0].mean == found[1].mean
     assert found[3].mean == 1.0
     assert all(0 < one.low <= one.mean <= one.high <= 1 for one in found)
+
+
+def test_it_says_which_of_the_cluster_s_types_nobody_measured(forecast: AdaptiveForecast) -> None:
+    kinds = (device_type("V100"), device_type("H100"))
+    nodes = tuple(Node(name=kind.name, gpus=((kind.name, 1),)) for kind in kinds)
+    both = Cluster(nodes=nodes, types=kinds)
+    told = AdaptiveForecast(forecast.predictor, cluster=both).describe()
+    assert told["unmeasured_types"] == [device_type("H100").name]
 
 
 def test_what_nobody_knows_is_not_worth_packing_unless_asked_for(forecast: AdaptiveForecast) -> None:
