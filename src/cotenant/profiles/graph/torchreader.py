@@ -22,6 +22,7 @@ import msgspec
 
 from cotenant.errors import ConfigError, CotenantError, MissingExtraError
 from cotenant.profiles.graph.backward import with_backward
+from cotenant.profiles.graph.failures import quiet, raised, reason, untraceable
 from cotenant.profiles.graph.ir import Graph, Options
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def _torch() -> Any:
     return torch
 
 
+@quiet()
 def read_builder(build: Builder, options: Options, *, name: str = "") -> Graph:
     """The graph of what a builder makes for ``options.batch`` samples.
 
@@ -76,7 +78,7 @@ def read_builder(build: Builder, options: Options, *, name: str = "") -> Graph:
         notes = tuple(f"while building, {text}" for text in sorted(lenient.assumed)) if not real else ()
     except CotenantError:
         raise
-    except Exception:
+    except (Exception, SystemExit):
         # Numbers were asked for while weights were made; whatever is really wrong shows now.
         real = True
     if real:
@@ -95,8 +97,8 @@ def _built(build: Builder, options: Options, label: str) -> Any:
         return build(options.batch)
     except CotenantError:
         raise
-    except Exception as error:
-        raise ConfigError(f"{label} raised {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise raised(label, error) from error
 
 
 def _really_run(build: Builder, options: Options, label: str, problem: ConfigError) -> Graph:
@@ -117,8 +119,10 @@ def _really_run(build: Builder, options: Options, label: str, problem: ConfigErr
         args, kwargs = _arguments(_cast(inputs, half))
         call = _Call(module.train(options.training), args, kwargs, loss, options, None)
         graph = _traced(call, label)
-    except Exception:
-        raise problem from None
+    except (Exception, SystemExit) as error:
+        if half is not None or isinstance(error, CotenantError):
+            raise problem from None
+        raise raised(label, error) from None
     note = f"one step was really run on the CPU, because on fake tensors: {problem}"
     return msgspec.structs.replace(graph, notes=(note, *graph.notes))
 
@@ -147,9 +151,16 @@ def _parts(made: Any, label: str) -> tuple[Any, Any, Any]:
             f"{label} must return (module, inputs) or (module, inputs, loss), "
             f"with a torch.nn.Module first; it returned ({found})"
         )
-    return parts[0], parts[1], parts[2] if len(parts) == 3 else None
+    loss = parts[2] if len(parts) == 3 else None
+    if loss is not None and not callable(loss):
+        raise ConfigError(
+            f"{label} returned a loss that is no function but {type(loss).__name__}; "
+            "it takes what the module returns: lambda out: criterion(out, target)"
+        )
+    return parts[0], parts[1], loss
 
 
+@quiet()
 def read_module(
     module: Any,
     inputs: Any,
@@ -189,12 +200,8 @@ def read_module(
             return _traced(_Call(module, args, kwargs, loss, options, mode), label)
     except CotenantError:
         raise
-    except Exception as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ConfigError(
-            f"{label} cannot be traced on fake tensors: {type(error).__name__}: {reason}; "
-            "give a module whose forward pass does not depend on the values of its inputs, or an ONNX file"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise untraceable(label, error) from error
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -280,9 +287,8 @@ def _traced(call: _Call, label: str) -> Graph:
         except CotenantError:
             raise
         except Exception as error:
-            reason = str(error).strip().partition("\n")[0]
             notes.append(
-                f"the backward pass could not be traced ({type(error).__name__}: {reason}): "
+                f"the backward pass could not be traced ({reason(error)}): "
                 "it was derived from the forward pass by rules"
             )
     derived = call.options.training and tape is None
