@@ -74,7 +74,8 @@ def load_object(spec: str, method: str = "") -> Any:
     Parameters
     ----------
     method : str
-        What the object should have; the list of others names only those that do.
+        What the object should have; the list of others names only those that do. Without one
+        functions are listed, too.
 
     Raises
     ------
@@ -95,8 +96,8 @@ def _module(source: str) -> ModuleType:
     if not source.endswith(".py"):
         try:
             return importlib.import_module(source)
-        except Exception as error:
-            raise ConfigError(f"{source}: {type(error).__name__} while loading: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise _failed(source, error) from error
     path = Path(source)
     if not path.is_file():
         raise ConfigError(f"no such file: {source}")
@@ -109,17 +110,24 @@ def _module(source: str) -> ModuleType:
     sys.modules[label] = module
     try:
         found.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigError(f"{source}: {type(error).__name__} while loading: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise _failed(source, error) from error
     return module
 
 
+def _failed(source: str, error: BaseException) -> ConfigError:
+    advice = ""
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        advice = '; pip install "cotenant[torch]"'
+    return ConfigError(f"{source}: {type(error).__name__} while loading: {error}{advice}")
+
+
 def _classes(module: ModuleType, method: str) -> list[str]:
-    """Public classes that the module itself defines, those with the method if one is named."""
+    """Public classes that the module itself defines with the method; if none is named, functions, too."""
     return [
         name
         for name, found in vars(module).items()
-        if inspect.isclass(found)
+        if (inspect.isclass(found) or (not method and inspect.isfunction(found)))
         and not name.startswith("_")
         and found.__module__ == module.__name__
         and (not method or hasattr(found, method))

@@ -99,3 +99,36 @@ def test_numbers_that_fake_tensors_lack_have_their_own_advice() -> None:
     told = str(untraceable("mine", DataDependentOutputException("aten.item")))
     assert told.startswith("mine cannot be traced on fake tensors: DataDependentOutputException")
     assert "does not depend on the values of its inputs" in told
+
+
+@pytest.mark.parametrize(
+    ("source", "meant"),
+    [("ResNet-51@ImageNet", "ResNet-50@ImageNet"), ("resnet-50", "ResNet-50@"), ("AlexNet", "AlexNet@")],
+)
+def test_a_network_that_the_zoo_lacks_gets_a_suggestion_and_the_list(source: str, meant: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_graph(source, Options(batch=1))
+    assert f'did you mean "{meant}' in str(caught.value)
+    assert "a network of the zoo: ResNet-18@CIFAR-10, " in str(caught.value)
+
+
+def test_functions_of_a_file_are_listed(file: str) -> None:
+    with pytest.raises(
+        ConfigError, match="no 'mismatches'; did you mean \"mismatch\"\\? it has: Net, mismatch, quits"
+    ):
+        read_graph(f"{file}:mismatches", Options(batch=1))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("raise SystemExit(3)", "SystemExit while loading: 3"),
+        ("raise ModuleNotFoundError('No module named torch', name='torch')", 'pip install "cotenant[torch]"'),
+    ],
+)
+def test_a_file_that_ends_the_program_or_lacks_torch_is_told(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "ends.py"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_graph(f"{path}:build", Options(batch=1))
+    assert told in str(caught.value)

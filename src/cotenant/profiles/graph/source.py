@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from cotenant.errors import ConfigError
@@ -53,6 +54,17 @@ def read_graph(
     if ":" in source:
         return read_builder(load_object(source), options, name=source)
     raise ConfigError(
-        f"cannot tell what {source!r} is: write my.module:build, my/file.py:build, model.onnx, --hf config.json, "
-        f"or a network of the zoo such as {next(iter(RECIPES))}"
+        f"cannot tell what {source!r} is{_nearest(source)} write my.module:build, my/file.py:build, model.onnx, "
+        f"--hf config.json, or a network of the zoo: {', '.join(RECIPES)}"
     )
+
+
+def _nearest(source: str) -> str:
+    """A guess at the network that was meant; its data set may be missing."""
+    whole = {name.casefold(): name for name in RECIPES}
+    models: dict[str, str] = {}
+    for name, found in whole.items():
+        models.setdefault(name.partition("@")[0], found)
+    known = whole if "@" in source else models
+    near = difflib.get_close_matches(source.casefold(), known, n=1)
+    return f'; did you mean "{known[near[0]]}"?' if near else ":"
