@@ -77,6 +77,7 @@ class MemoryFit:
         raw = table.raw[:, [column[name] for name in _COLUMNS]]
         graph = table.raw[:, column["log2_graph_mib"]]
         told = np.isfinite(graph) & (self._largest > 1.0)
+        self._graph = told
         self._offset = np.where(told, np.log(2.0) * np.where(told, graph, 0.0) - np.log(self._largest), -1.5)
         mean = np.array([np.mean(c[np.isfinite(c)]) if np.isfinite(c).any() else 0.0 for c in raw.T])
         if not hasattr(self, "_mean"):
@@ -142,12 +143,13 @@ class MemoryFit:
         Parameters
         ----------
         strange : ndarray of bool, shape (nodes,)
-            Jobs of which nothing was ever measured.
+            Jobs of which nothing was ever measured; the network's graph may yet tell a size.
         """
         here = np.array([world in self._capacity for _, world in self._table.names], np.bool_)
+        _, measured = self.needs()
         # Sizes agree with what ran and what died; where nothing died, any size agrees.
-        learnt = here & ~strange if self._failed else np.zeros(len(here), np.bool_)
-        return self.needs()[1] | learnt
+        learnt = here & (~strange | self._graph) if self._failed else np.zeros(len(here), np.bool_)
+        return measured | learnt
 
     def verdict(self, nodes: Sequence[int], need: Array, told: NDArray[np.bool_]) -> bool | None:
         """Whether these nodes, all of one world, fit together; None if that cannot be told.
