@@ -146,7 +146,7 @@ class RecentRuntime:
 
         Only what the job says is named: where no user is given, none is shared.
         """
-        told = (
+        told: tuple[dict[str, str | int], ...] = (
             {
                 "tenant": job.tenant,
                 "user": job.user,
