@@ -15,7 +15,7 @@ from cotenant.errors import ConfigError, InputError, PolicyError, UnknownNameErr
 from cotenant.model.events import Closed, NodeDown, NodeUp, Opened
 from cotenant.model.plan import Plan
 from cotenant.policies.fifo import Fifo
-from cotenant.runs.folders import sha256_of
+from cotenant.profiles.hashes import sha256_of
 
 
 def three_jobs() -> cotenant.Workload:

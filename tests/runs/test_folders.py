@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cotenant.errors import ConfigError
-from cotenant.runs.folders import claim, earlier_runs, is_ours, sha256_of, write_json
+from cotenant.profiles.hashes import sha256_of
+from cotenant.runs.folders import claim, earlier_runs, is_ours, write_json
 from cotenant.runs.manifest import Manifest, RunEntry, new_manifest, read_manifest, write_manifest
 from cotenant.runs.result import Result
 

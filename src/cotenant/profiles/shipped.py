@@ -7,7 +7,6 @@ versions and by which command.
 
 from __future__ import annotations
 
-import hashlib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 
 from cotenant.errors import ConfigError, UnknownNameError
+from cotenant.profiles.hashes import sha256_of
 from cotenant.profiles.runs import CoRun, SoloRun
 from cotenant.profiles.runsfile import read_co_runs, read_solo_runs
 
@@ -64,7 +64,7 @@ def read_campaign(folder: Path) -> tuple[list[CoRun], list[SoloRun]]:
         manifest: Any = msgspec.json.decode((folder / "manifest.json").read_bytes())
         hashes = manifest["sha256"]
         for file, expected in hashes.items():
-            if hashlib.sha256((folder / file).read_bytes()).hexdigest() != expected:
+            if sha256_of(folder / file) != expected:
                 raise ConfigError(
                     f"{folder / file} is not what its manifest names; measure again, or restore it"
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 
 from cotenant.errors import ConfigError
 
-__all__ = ["KIND", "MANIFEST", "claim", "earlier_runs", "is_ours", "sha256_of", "write_json", "write_whole"]
+__all__ = ["KIND", "MANIFEST", "claim", "earlier_runs", "is_ours", "write_json", "write_whole"]
 
 MANIFEST = "manifest.json"
 KIND = "cotenant-run"
@@ -104,12 +103,6 @@ def _clear(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def sha256_of(path: Path) -> str:
-    """Hash of a file's bytes, in hexadecimal."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:

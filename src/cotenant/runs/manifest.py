@@ -14,8 +14,9 @@ import msgspec
 
 from cotenant import __version__
 from cotenant.errors import ConfigError
+from cotenant.profiles.hashes import sha256_of
 from cotenant.runs.config import RunConfig
-from cotenant.runs.folders import KIND, MANIFEST, sha256_of, write_json
+from cotenant.runs.folders import KIND, MANIFEST, write_json
 
 __all__ = [
     "InputFile",

@@ -10,10 +10,10 @@ import msgspec
 
 from cotenant.errors import ConfigError, LogError, ReplayMismatchError
 from cotenant.predictors.forecast import file_named
+from cotenant.profiles.hashes import sha256_of
 from cotenant.report.failures import failures, torn_runs
 from cotenant.report.logstate import LogState, log_state
 from cotenant.runs.config import RunConfig
-from cotenant.runs.folders import sha256_of
 from cotenant.runs.manifest import InputFile, Manifest, RunEntry, read_manifest
 from cotenant.runs.many import Task, Watcher, run_tasks
 from cotenant.runs.prepare import prepare

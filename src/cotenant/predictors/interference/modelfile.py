@@ -19,6 +19,7 @@ from cotenant import __version__
 from cotenant.errors import ConfigError
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
 from cotenant.predictors.interference.selection import Choice
+from cotenant.profiles.hashes import sha256_of
 from cotenant.profiles.runs import CoRun, SoloRun
 
 __all__ = ["FORMAT", "card_of", "load_predictor", "read_card", "save_predictor"]
@@ -62,7 +63,7 @@ def card_of(predictor: AdaptiveInterferencePredictor, files: Sequence[Path] = ()
         "what": "slowdown of jobs that share a device",
         "version": __version__,
         "data": {
-            "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
+            "files": {path.name: sha256_of(path) for path in files},
             "content_sha256": _digest(predictor),
             "co_runs": dict(sorted(Counter(f"{r.source}|{r.device_type}" for r in runs).items())),
             "solo_runs": len(predictor.solos),

@@ -8,7 +8,6 @@ what the regressions said of the first rows is kept and compared, and a differen
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +24,7 @@ from cotenant.predictors.resources.observations import Observation
 from cotenant.predictors.resources.predictor import ResourcePredictor, TargetFit, TrainingSet
 from cotenant.predictors.resources.roofline import Efficiency
 from cotenant.predictors.resources.targets import TARGETS
+from cotenant.profiles.hashes import sha256_of
 
 __all__ = ["FORMAT", "load_predictor", "save_predictor"]
 
@@ -79,7 +79,7 @@ def save_predictor(
     """
     card = {
         "libraries": _versions(),
-        "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
+        "files": {file.name: sha256_of(file) for file in files},
         "rows": len(rows),
         "sources": sorted({row.source for row in rows}),
         "device_types": list(predictor.device_types_),

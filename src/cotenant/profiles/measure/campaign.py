@@ -8,7 +8,6 @@ was finished, interrupted or killed.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import signal
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import msgspec
 
 from cotenant.errors import ConfigError
+from cotenant.profiles.hashes import sha256_of
 from cotenant.profiles.measure.fleet import Fleet
 from cotenant.profiles.measure.jobsfile import MeasureFile
 from cotenant.profiles.measure.machine import describe_machine, describe_versions
@@ -227,7 +227,7 @@ class Campaign:
             "measurements": len(repeats),
             "sessions": len({r.session for r in repeats}),
             "used_s": round(used_s, 1),
-            "sha256": {name: _sha256(self.folder / name) for name in (PAIRS, SOLOS, INTERVALS)},
+            "sha256": {name: sha256_of(self.folder / name) for name in (PAIRS, SOLOS, INTERVALS)},
         }
         beside = self.folder / (MANIFEST + ".part")
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
@@ -241,10 +241,6 @@ def _claim(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / JOURNAL).exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} holds no {JOURNAL} but other files; give a new or empty folder")
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @contextlib.contextmanager
