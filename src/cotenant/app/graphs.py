@@ -8,7 +8,8 @@ import typer
 
 from cotenant.app.console import note, print_json, print_table, say
 from cotenant.app.predicting import predict
-from cotenant.errors import UnknownNameError, UsageError
+from cotenant.app.steps import SOURCE_HELP, Batch, HuggingFace, Length, Optimiser, Precision, step_options
+from cotenant.errors import UsageError
 
 if TYPE_CHECKING:
     from cotenant.profiles.graph.ir import Graph, GraphFeatures
@@ -19,22 +20,12 @@ __all__ = ["add_to"]
 Source = Annotated[
     str,
     typer.Argument(
-        help="my.module:build, my/file.py:build, model.onnx, a network of the zoo (ResNet-50@ImageNet); "
-        "with --hf, a configuration file or its folder. Code that is named is run.",
+        help=SOURCE_HELP,
         show_default=False,
     ),
 ]
-Batch = Annotated[int, typer.Option("--batch", "-b", help="Samples in a step on one device.")]
-Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32, amp, bf16 or fp16.")]
-Optimiser = Annotated[str, typer.Option("--optimiser", help="sgd, momentum, adam, adamw, ...")]
 Checkpointing = Annotated[
     bool, typer.Option("--checkpointing", help="Activations of repeated blocks are computed again.")
-]
-HuggingFace = Annotated[
-    bool, typer.Option("--hf", help="The source is a Hugging Face configuration; nothing is downloaded.")
-]
-Length = Annotated[
-    int | None, typer.Option("--length", help="Tokens in a sequence, where the source leaves it open.")
 ]
 Inference = Annotated[bool, typer.Option("--inference", help="The forward pass alone.")]
 OnCpu = Annotated[bool, typer.Option("--cpu", help="As trained on a CPU, whose kernels keep other things.")]
@@ -62,7 +53,9 @@ def features(  # noqa: PLR0917
     """What one training step computes, moves and holds, from the model's graph, without running it."""
     from cotenant.profiles.graph.features import features_of
 
-    options = _options(batch, precision, optimiser, (checkpointing, inference, cpu))
+    options = step_options(
+        batch, precision, optimiser, checkpointing=checkpointing, inference=inference, cpu=cpu
+    )
     found = features_of(_read(source, options, hf, length))
     if as_json:
         import msgspec
@@ -101,7 +94,9 @@ def memory(  # noqa: PLR0917
     """How much memory a job needs, part by part, and on which device types it fits."""
     from cotenant.profiles.graph.memory import fit_on, forecast_memory
 
-    options = _options(batch, precision, optimiser, (checkpointing, inference, cpu))
+    options = step_options(
+        batch, precision, optimiser, checkpointing=checkpointing, inference=inference, cpu=cpu
+    )
     graph = _read(source, options, hf, length)
     types = [name.strip() for name in device.split(",") if name.strip()] or None
     if cpu and types:
@@ -119,24 +114,6 @@ def memory(  # noqa: PLR0917
             [(n, _mib(f.free_bytes), _mib(m.p50_bytes), _mib(m.p95_bytes), f.verdict) for n, m, f in rows],
             right=("usable", "P50", "P95"),
         )
-
-
-def _options(batch: int, precision: str, optimiser: str, flags: tuple[bool, bool, bool]) -> Any:
-    from cotenant.profiles.graph.ir import PRECISION_BYTES, Options
-    from cotenant.profiles.graph.optimisers import find_optimiser
-
-    if precision not in PRECISION_BYTES:
-        raise UnknownNameError("precision", precision, PRECISION_BYTES)
-    find_optimiser(optimiser)
-    checkpointing, inference, cpu = flags
-    return Options(
-        batch=batch,
-        precision=precision,  # type: ignore[arg-type]
-        optimiser=optimiser.casefold(),
-        checkpointing=checkpointing,
-        training=not inference,
-        device="cpu" if cpu else "gpu",
-    )
 
 
 def _read(source: str, options: Any, hf: bool, length: int | None) -> Graph:

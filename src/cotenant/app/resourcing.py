@@ -9,7 +9,8 @@ import typer
 
 from cotenant.app.console import note, print_json, print_table, say, warn
 from cotenant.app.predicting import predict
-from cotenant.errors import ConfigError, UnknownNameError, UsageError
+from cotenant.app.steps import SOURCE_HELP, Batch, HuggingFace, Length, Optimiser, Precision, step_options
+from cotenant.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from cotenant.model.ports import Interval
@@ -29,20 +30,17 @@ def add_to(app: typer.Typer) -> None:
 def resources(  # noqa: PLR0917
     source: Annotated[
         str | None,
-        typer.Argument(
-            help="my.module:build, my/file.py:build, model.onnx, a network of the zoo (ResNet-50@ImageNet); "
-            "with --hf, a configuration file or its folder. Code that is named is run."
-        ),
+        typer.Argument(help=SOURCE_HELP),
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", "-b", help="Samples in a step on one device.")] = 1,
+    batch: Batch = 1,
     device: Annotated[
         str,
         typer.Option("--device", help="Device types, separated by commas; the whole catalogue if not given."),
     ] = "",
-    precision: Annotated[str, typer.Option("--precision", help="fp32, tf32, amp, bf16 or fp16.")] = "fp32",
-    optimiser: Annotated[str, typer.Option("--optimiser", help="sgd, momentum, adam, adamw, ...")] = "sgd",
-    hf: Annotated[bool, typer.Option("--hf", help="The source is a Hugging Face configuration.")] = False,
-    length: Annotated[int | None, typer.Option("--length", help="Tokens in a sequence, if open.")] = None,
+    precision: Precision = "fp32",
+    optimiser: Optimiser = "sgd",
+    hf: HuggingFace = False,
+    length: Length = None,
     iteration: Annotated[
         str, typer.Option("--iteration", help="Measured time of one step, e.g. 230ms: from a light sample.")
     ] = "",
@@ -76,7 +74,7 @@ def resources(  # noqa: PLR0917
             )
         _print_fits(predictor, rows, as_json)
         return
-    options = _options(batch, precision, optimiser)
+    options = step_options(batch, precision, optimiser)
     graph, work = _work(source, options, hf, length, name)
     if add_work is not None:
         _append(add_work, work)
@@ -87,16 +85,6 @@ def resources(  # noqa: PLR0917
         print_json(_as_json(work, found, verdicts, predictor))
         return
     _print_found(work, found, verdicts, predictor)
-
-
-def _options(batch: int, precision: str, optimiser: str) -> Options:
-    from cotenant.profiles.graph.ir import PRECISION_BYTES, Options
-    from cotenant.profiles.graph.optimisers import find_optimiser
-
-    if precision not in PRECISION_BYTES:
-        raise UnknownNameError("precision", precision, PRECISION_BYTES)
-    find_optimiser(optimiser)
-    return Options(batch=batch, precision=precision, optimiser=optimiser.casefold())  # type: ignore[arg-type]
 
 
 def _work(source: str, options: Options, hf: bool, length: int | None, name: str) -> tuple[Graph, StepWork]:
