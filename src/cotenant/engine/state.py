@@ -342,7 +342,7 @@ class State(Source):
         """A running job has another place; on other devices it first loads what it saved."""
         record.place = place
         if self._untold and moved_s is not None:
-            record.pause(moved_s, self.settings.restore_s + 2.0 * self.settings.transfer_s(record.job))
+            record.pause(moved_s, self.settings.reload_s(record.job))
         for placed in self._placed:
             placed(record, place)
 

@@ -84,6 +84,10 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
         size = job.state_bytes or job.memory_bytes * self.state_fraction
         return size / self.state_bytes_per_s
 
+    def reload_s(self, job: Job) -> float:
+        """Seconds to save a job's state, load it again and warm up: what a suspension or a move costs."""
+        return self.restore_s + 2.0 * self.transfer_s(job)
+
     def startup_s(self, job: Job, resumed: bool) -> float:
         """Seconds between start and first useful work: a cold start, or loading saved state."""
         if resumed:

@@ -176,16 +176,7 @@ class ShapeTable:
 
     def count(self, job: Job) -> Shape:
         """The shape of a job that was submitted just now."""
-        # As _key, without the call.
-        key = (
-            job.gpus,
-            job.memory_bytes,
-            job.compute_milli,
-            job.device_types,
-            job.cpu_milli,
-            job.host_memory_bytes,
-        )
-        shape = self._full.get(key) or self.of(job)
+        shape = self.of(job)
         shape.seen += 1
         self.jobs += 1
         return shape

@@ -39,7 +39,7 @@ _Candidate = tuple[int, tuple[int, float, int], int, int]
 
 def suspend_price_s(settings: Settings, record: JobRecord) -> float:
     """Seconds for which a suspension and its resumption hold the job's devices idle."""
-    return settings.restore_s + 2.0 * settings.transfer_s(record.job)
+    return settings.reload_s(record.job)
 
 
 def advance(view: View, ranking: Ranking) -> Plan:
