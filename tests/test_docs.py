@@ -89,15 +89,14 @@ def test_every_trace_format_is_described() -> None:
     assert [name for name in registry.names("trace format") if f"`{name}`" not in text] == []
 
 
-def test_the_policy_of_the_guide_keeps_its_contract(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "write-a-policy.md").read_text(), re.S)
-    assert len(blocks) == 3
-    for name, block in zip(("mine.py", "test_one.py", "test_two.py"), blocks, strict=True):
-        (tmp_path / name).write_text(block)
+def _two_tests_pass(folder: Path, names: tuple[str, ...], blocks: list[str]) -> None:
+    """A policy and its tests, as a guide shows them, written to files and run."""
+    for name, block in zip(names, blocks, strict=True):
+        (folder / name).write_text(block)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_one.py", "test_two.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names[1:]],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         timeout=300,
@@ -105,25 +104,19 @@ def test_the_policy_of_the_guide_keeps_its_contract(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
+
+
+def test_the_policy_of_the_guide_keeps_its_contract(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "write-a-policy.md").read_text(), re.S)
+    assert len(blocks) == 3
+    _two_tests_pass(tmp_path, ("mine.py", "test_one.py", "test_two.py"), blocks)
 
 
 def test_the_sharing_policy_of_the_guide_keeps_its_contract(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "write-a-sharing-policy.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
     assert len(blocks) == 2
-    for name, block in zip(("pairs.py", "test_pairs.py"), blocks, strict=True):
-        (tmp_path / name).write_text(block)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pairs.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
+    _two_tests_pass(tmp_path, ("pairs.py", "test_pairs.py"), blocks)
 
 
 def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
