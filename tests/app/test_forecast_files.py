@@ -13,6 +13,7 @@ import pytest
 from cotenant.predictors.interference.modelfile import save_predictor
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
 from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun
+from cotenant.runs.result import Result
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -95,3 +96,25 @@ def test_a_forecast_of_ones_own_is_an_input_by_its_file(
 def test_a_forecast_by_name_alone_is_no_file(inside: Run, fit_json: Path) -> None:
     assert inside(*SIMULATE, "--forecast", "lookup").returncode == 0
     assert set(inputs(fit_json.parent / "out")) == {"trace"}
+
+
+def test_types_that_nobody_measured_are_warned_of_in_the_terminal_the_report_and_python(
+    inside: Run, fit_json: Path
+) -> None:
+    out = fit_json.parent / "out"
+    known = inside(*SIMULATE, "--forecast", "adaptive:fit.json")
+    assert known.returncode == 0 and "warning" not in known.stderr
+    assert json.loads((out / "manifest.json").read_text())["warnings"] == []
+
+    here = ("simulate", "jobs.csv", "-p", "colocate", "--gpus", "2", "--gpu-type", "H100")
+    done = inside(*here, "--forecast", "adaptive:fit.json", "--json")
+    assert done.returncode == 0
+    said = "forecast adaptive (fit.json): no co-run was measured on H100"
+    assert f"warning: {said}" in done.stderr
+    (line,) = json.loads(done.stdout)["warnings"]
+    assert line.startswith(said)
+    assert Result.open(out, policy="colocate", seed=0).warnings == [line]
+    assert inside("report", "out").returncode == 0
+    assert f'<p class="warn">{line}.</p>' in (out / "report.html").read_text(encoding="utf-8")
+    # A forecast that has no such doubt warns of nothing.
+    assert "warning" not in inside(*here, "--forecast", "lookup").stderr

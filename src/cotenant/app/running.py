@@ -205,6 +205,8 @@ def _show(batch: Batch, *, as_json: bool, quiet: bool) -> None:
     from cotenant.app.summary import COLUMNS, batch_json, batch_rows, closing_lines
     from cotenant.traces.base import DataReport
 
+    for line in batch.manifest.warnings:
+        warn(line)
     if as_json:
         print_json(batch_json(batch))
         return

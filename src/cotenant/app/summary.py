@@ -91,6 +91,7 @@ def batch_json(batch: Batch) -> dict[str, Any]:
         "seeds": manifest.seeds,
         "seeds_vary": manifest.seeds_vary,
         "assumptions": manifest.assumptions,
+        "warnings": manifest.warnings,
         "policies": policies,
     }
 

@@ -60,7 +60,8 @@ def build_report(directory: Path) -> Path:
     write_parquet(frame, directory / "summary.parquet")
     path = directory / "report.html"
     failed = [f"{line}." for line in failures(directory, manifest)]
-    doubts = [*failed, *log_warnings(directory, manifest), *_unfinished(all_runs)]
+    told = [f"{line}." for line in manifest.get("warnings") or []]
+    doubts = [*told, *failed, *log_warnings(directory, manifest), *_unfinished(all_runs)]
     page = _page(by_policy(runs), manifest, copies=len(chosen) > len(runs), doubts=doubts)
     path.write_text(page, encoding="utf-8", newline="\n")
     return path

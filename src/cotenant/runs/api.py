@@ -22,7 +22,7 @@ from cotenant.runs.prepare import Prepared
 from cotenant.runs.result import Result
 from cotenant.runs.single import Outcome, run_one
 from cotenant.runs.spec import build_policy, folder_names, params_of, parse_policy, policy_object
-from cotenant.runs.world import build_world, kind_of
+from cotenant.runs.world import build_world, doubts_of, kind_of
 
 if TYPE_CHECKING:
     from cotenant.model.events import Event
@@ -267,6 +267,7 @@ def _run(
         forecast=kind_of(world.forecast),
         runtime=kind_of(world.runtime),
         assumptions=[*prepared.assumptions, *world.workload.assumptions],
+        warnings=doubts_of(world.forecast),
         runs=[entry],
     )
     control = Control()

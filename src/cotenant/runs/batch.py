@@ -15,7 +15,7 @@ from cotenant.runs.many import Task, Watcher, run_tasks
 from cotenant.runs.prepare import Prepared, input_files, prepare
 from cotenant.runs.single import Outcome
 from cotenant.runs.spec import PolicySpec, build_policy, folder_names, params_of, parse_policies
-from cotenant.runs.world import build_world, kind_of
+from cotenant.runs.world import build_world, doubts_of, kind_of
 
 __all__ = ["Batch", "run_batch"]
 
@@ -103,6 +103,7 @@ def _manifest(
         forecast=kind_of(world.forecast),
         runtime=kind_of(world.runtime),
         assumptions=[*prepared.assumptions, *world.workload.assumptions],
+        warnings=doubts_of(world.forecast),
         runs=[
             RunEntry(policy=spec.text, seed=seed, folder=f"runs/{name}/seed-{seed}")
             for spec, name in zip(specs, folders, strict=True)

@@ -64,7 +64,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     """What ``manifest.json`` holds.
 
     ``command`` is what was typed. ``policies`` are as written, ``params`` all their
-    parameters, defaults included. ``config`` is None when the run was started from Python with objects in memory; such a
+    parameters, defaults included. ``warnings`` say what makes the results doubtful. ``config`` is None when the run was started from Python with objects in memory; such a
     run can be read, but not replayed.
     """
 
@@ -86,6 +86,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     forecast: str = ""
     runtime: str = ""
     assumptions: list[str] = []
+    warnings: list[str] = []
     runs: list[RunEntry] = []
 
     @property

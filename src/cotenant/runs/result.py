@@ -94,6 +94,11 @@ class Result:
         """What had to be assumed about the workload and the cluster."""
         return read_manifest(self.folder.parents[2])[0].assumptions
 
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What makes the numbers doubtful, such as device types that the forecast was never measured on."""
+        return read_manifest(self.folder.parents[2])[0].warnings
+
     def events(self) -> Iterator[Event]:
         """The log, event by event."""
         from cotenant.engine.log import read_log

@@ -9,7 +9,7 @@ import msgspec
 from cotenant.model.workload import Workload
 from cotenant.runs.prepare import Prepared
 
-__all__ = ["World", "build_world", "kind_of"]
+__all__ = ["World", "build_world", "doubts_of", "kind_of"]
 
 
 class World(msgspec.Struct, kw_only=True):
@@ -85,3 +85,16 @@ def kind_of(knowledge: Any) -> str:
     described = knowledge.describe()
     kind = str(described.get("kind", type(knowledge).__name__))
     return f"{kind} (upper bound)" if described.get("oracle") else kind
+
+
+def doubts_of(knowledge: Any) -> list[str]:
+    """What makes the results of a run with this forecast doubtful: types of the cluster that nobody measured."""
+    described = {} if knowledge is None else knowledge.describe()
+    types = described.get("unmeasured_types") or []
+    if not types:
+        return []
+    where = f" ({described['source']})" if described.get("source") else ""
+    return [
+        f"forecast {described.get('kind')}{where}: no co-run was measured on {', '.join(map(str, types))}; what "
+        "policies know of sharing there is carried over from other types, with wider intervals"
+    ]
