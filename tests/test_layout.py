@@ -25,6 +25,19 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"model"},
     "executors": {"model"},
     "report": {"model"},
+    # Published experiments put everything together, as a command does.
+    "experiments": {
+        "model",
+        "traces",
+        "profiles",
+        "predictors",
+        "policies",
+        "engine",
+        "executors",
+        "report",
+        "runs",
+        "shares",
+    },
 }
 """Rooms that each room may import, besides itself and the roots errors, registry and version."""
 

@@ -1,0 +1,1 @@
+"""Published experiments, re-created, and a tournament of policies; ``base`` holds the contract."""

@@ -1,0 +1,51 @@
+"""One simulation for its numbers alone: nothing is written, the log is folded as it is made."""
+
+from __future__ import annotations
+
+from cotenant.report.metrics import RunMetrics
+from cotenant.runs.prepare import Prepared
+
+__all__ = ["metrics_of"]
+
+
+def metrics_of(prepared: Prepared, policy: str, seed: int) -> RunMetrics:
+    """Run a policy in one seed's world.
+
+    Parameters
+    ----------
+    policy : str
+        As on the command line: ``"las"``, ``"colocate:least_gain=0.2"``, ``"mine.py:Mine"``.
+
+    Raises
+    ------
+    CotenantError
+        For a policy or forecast that does not exist or cannot be used.
+    """
+    from cotenant.engine.loop import Loop
+    from cotenant.executors.simulated import SimulatedExecutor
+    from cotenant.report.fold import MetricFold
+    from cotenant.runs.spec import build_policy, parse_policy
+    from cotenant.runs.world import build_world
+
+    built = build_policy(parse_policy(policy))
+    world = build_world(prepared, seed)
+    executor = SimulatedExecutor(
+        world.workload,
+        prepared.cluster,
+        truth=world.truth,
+        settings=prepared.settings,
+        incidents=prepared.incidents,
+    )
+    fold = MetricFold()
+    Loop(
+        cluster=prepared.cluster,
+        policy=built,
+        executor=executor,
+        forecast=world.forecast,
+        runtime=world.runtime,
+        settings=prepared.settings,
+        seed=seed,
+        observers=[fold],
+        header={"policy": policy},
+    ).run()
+    return fold.result(executor.source_hours)
