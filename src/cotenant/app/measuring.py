@@ -80,7 +80,9 @@ def _write_profile(output: Path, found: RunProfile, model: str, batch: int, devi
     import msgspec
 
     if output.suffix == ".json":
-        output.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        from cotenant.profiles.wholefile import write_whole
+
+        write_whole(output, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
         return
     from cotenant.profiles.measure.profiling import solo_of
     from cotenant.profiles.runs import JobConfig

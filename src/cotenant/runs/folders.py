@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import msgspec
 
 from cotenant.errors import ConfigError
+from cotenant.profiles.wholefile import write_whole
 
-__all__ = ["KIND", "MANIFEST", "claim", "earlier_runs", "is_ours", "write_json", "write_whole"]
+__all__ = ["KIND", "MANIFEST", "claim", "earlier_runs", "is_ours", "write_json"]
 
 MANIFEST = "manifest.json"
 KIND = "cotenant-run"
@@ -108,10 +108,3 @@ def _clear(folder: Path) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON, whole or not at all."""
     write_whole(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that no reader ever sees half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    beside.write_bytes(data)
-    beside.replace(path)

@@ -10,9 +10,9 @@ import msgspec
 
 from cotenant.errors import CotenantError
 from cotenant.profiles.hashes import sha256_of
+from cotenant.profiles.wholefile import write_whole
 from cotenant.runs.blame import sentence
 from cotenant.runs.control import Control
-from cotenant.runs.folders import write_whole
 from cotenant.runs.manifest import Status
 from cotenant.runs.memory import tidy_memory
 from cotenant.runs.prepare import Prepared

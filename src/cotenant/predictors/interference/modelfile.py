@@ -21,6 +21,7 @@ from cotenant.predictors.interference.predictor import AdaptiveInterferencePredi
 from cotenant.predictors.interference.selection import Choice
 from cotenant.profiles.hashes import sha256_of
 from cotenant.profiles.runs import CoRun, SoloRun
+from cotenant.profiles.wholefile import write_whole
 
 __all__ = ["FORMAT", "card_of", "load_predictor", "read_card", "save_predictor"]
 
@@ -90,7 +91,7 @@ def _digest(predictor: AdaptiveInterferencePredictor) -> str:
 def save_predictor(
     predictor: AdaptiveInterferencePredictor, path: Path | str, *, files: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """Write a fitted predictor; returns its card.
+    """Write a fitted predictor, whole or not at all; returns its card.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def save_predictor(
     zoo = predictor.zoo if isinstance(predictor.zoo, str) else list(predictor.zoo)
     runs, solos, choices = predictor.runs, predictor.solos, predictor.choices
     whole = _File(format=FORMAT, card=card, zoo=zoo, choices=choices, solos=solos, runs=runs)
-    Path(path).write_bytes(msgspec.json.encode(whole, order="deterministic"))
+    write_whole(path, msgspec.json.encode(whole, order="deterministic"))
     return card
 
 

@@ -25,6 +25,7 @@ from cotenant.predictors.resources.predictor import ResourcePredictor, TargetFit
 from cotenant.predictors.resources.roofline import Efficiency
 from cotenant.predictors.resources.targets import TARGETS
 from cotenant.profiles.hashes import sha256_of
+from cotenant.profiles.wholefile import write_whole
 
 __all__ = ["FORMAT", "load_predictor", "save_predictor"]
 
@@ -61,7 +62,7 @@ def save_predictor(
     rows: Sequence[Observation] = (),
     files: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Write a fitted predictor.
+    """Write a fitted predictor, whole or not at all.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ def save_predictor(
         targets,
         card,
     )
-    Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=0) + b"\n")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(file), indent=0) + b"\n")
     return card
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from cotenant.errors import ConfigError
 from cotenant.profiles.graph.ir import MATRIX_KINDS, Graph, Op, Precision
+from cotenant.profiles.wholefile import write_whole
 
 __all__ = ["KernelClass", "KernelGroup", "StepWork", "read_works", "work_of", "write_works", "zoo_works"]
 
@@ -185,9 +186,9 @@ def _group_of(op: Op) -> tuple[KernelClass, int]:
 
 
 def write_works(path: Path | str, works: Sequence[StepWork]) -> None:
-    """Write one JSON object a line."""
+    """Write one JSON object a line; the file appears whole or not at all."""
     encoder = msgspec.json.Encoder()
-    Path(path).write_bytes(encoder.encode_lines(works))
+    write_whole(path, encoder.encode_lines(works))
 
 
 def read_works(path: Path | str) -> tuple[StepWork, ...]:

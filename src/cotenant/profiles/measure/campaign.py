@@ -26,6 +26,7 @@ from cotenant.profiles.measure.records import SCHEMA, Journal, JournalStart, Rep
 from cotenant.profiles.measure.schedule import Next, Schedule
 from cotenant.profiles.measure.tables import INTERVALS, PAIRS, SOLOS, Tables, make_tables, write_tables
 from cotenant.profiles.measure.target import Target
+from cotenant.profiles.wholefile import write_whole
 
 __all__ = ["JOURNAL", "KIND", "MANIFEST", "Campaign", "Outcome", "Progress"]
 
@@ -229,9 +230,9 @@ class Campaign:
             "used_s": round(used_s, 1),
             "sha256": {name: sha256_of(self.folder / name) for name in (PAIRS, SOLOS, INTERVALS)},
         }
-        beside = self.folder / (MANIFEST + ".part")
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-        beside.replace(self.folder / MANIFEST)
+        write_whole(
+            self.folder / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+        )
         return tables
 
 
