@@ -26,10 +26,10 @@ from cotenant.report.failures import failures
 from cotenant.report.headlines import headline, nobody_waits, single, stuck
 from cotenant.report.logstate import log_warnings
 from cotenant.report.names import METRICS, Metric
-from cotenant.report.page import Html, document, el, join, tabular
+from cotenant.report.page import Html, document, el, figure, join, tabular
 from cotenant.report.provenance import provenance
 from cotenant.report.rundir import Run, load_manifest, load_runs
-from cotenant.report.tables import NOT_AVAILABLE, cell, percent, show, write_csv, write_parquet
+from cotenant.report.tables import cell, percent, write_csv, write_parquet
 from cotenant.report.unfinished import cut_short, outcome_lines, usable
 
 __all__ = ["build_report"]
@@ -313,18 +313,7 @@ def _group_table(what: str, groups: Sequence[GroupChange], p: Pairing) -> Html:
 
 def _figures(charts: Sequence[Chart], kinds: tuple[str, ...]) -> Html:
     chosen = [c for c in charts if c.key.split("-")[1] in kinds]
-    return el("div", *map(_figure, chosen), class_="grid")
-
-
-def _figure(chart: Chart) -> Html:
-    caption = el("figcaption", el("h3", chart.title), el("p", chart.text))
-    if chart.spec is None:
-        body = el("p", chart.empty or NOT_AVAILABLE, class_="empty")
-    else:
-        body = el(
-            "div", id=chart.key, class_="chart", role="img", aria_label=f"{show(chart.title)}. {chart.text}"
-        )
-    return el("figure", caption, body, class_="card wide" if chart.wide else "card")
+    return el("div", *map(figure, chosen), class_="grid")
 
 
 def _definitions() -> Html:

@@ -7,11 +7,14 @@ import html
 import json
 from collections.abc import Iterable, Sequence
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cotenant.report.tables import show
+from cotenant.report.tables import NOT_AVAILABLE, show
 
-__all__ = ["Html", "document", "el", "join", "tabular"]
+if TYPE_CHECKING:
+    from cotenant.report.chartparts import Chart
+
+__all__ = ["Html", "document", "el", "figure", "join", "tabular"]
 
 
 class Html(str):
@@ -71,6 +74,18 @@ def tabular(
         class_=class_,
     )
     return el("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def figure(chart: Chart) -> Html:
+    """A chart with its title and how to read it; ``document`` gets its specification by its key."""
+    caption = el("figcaption", el("h3", chart.title), el("p", chart.text))
+    if chart.spec is None:
+        body = el("p", chart.empty or NOT_AVAILABLE, class_="empty")
+    else:
+        body = el(
+            "div", id=chart.key, class_="chart", role="img", aria_label=f"{show(chart.title)}. {chart.text}"
+        )
+    return el("figure", caption, body, class_="card wide" if chart.wide else "card")
 
 
 def script_json(value: Any) -> Html:
