@@ -8,6 +8,7 @@
     │   ├── TraceError        a trace row or file, with file, line and column
     │   ├── ConfigError       a run, cluster or job file
     │   │   └── UsageError    a policy's name, class or parameter as it was written
+    │   ├── MissingDataError  measured tables or traces that are not here
     │   └── UnknownNameError  a name that no registry knows
     ├── InfeasibleError       the request can never be met here
     ├── PolicyError           a policy broke its contract
@@ -33,6 +34,7 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "LogError",
+    "MissingDataError",
     "MissingExtraError",
     "PolicyError",
     "QuantityError",
@@ -98,6 +100,10 @@ class UsageError(ConfigError):
     """A policy as it was written: its file, its class, a parameter."""
 
     exit_code = 2
+
+
+class MissingDataError(InputError):
+    """Measured tables or traces that are not here."""
 
 
 class UnknownNameError(InputError):
