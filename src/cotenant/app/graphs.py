@@ -8,7 +8,17 @@ import typer
 
 from cotenant.app.console import note, print_json, print_table, say
 from cotenant.app.predicting import predict
-from cotenant.app.steps import SOURCE_HELP, Batch, HuggingFace, Length, Optimiser, Precision, step_options
+from cotenant.app.steps import (
+    SOURCE_HELP,
+    Batch,
+    HuggingFace,
+    Length,
+    Optimiser,
+    OwnTypes,
+    Precision,
+    step_options,
+    use_own_types,
+)
 from cotenant.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,11 +99,13 @@ def memory(  # noqa: PLR0917
             "--framework", help="Whose runtime is counted: pytorch, pytorch-before-1.13, tensorflow."
         ),
     ] = "pytorch",
+    devices: OwnTypes = None,
     as_json: Json = False,
 ) -> None:
     """How much memory a job needs, part by part, and on which device types it fits."""
     from cotenant.profiles.graph.memory import fit_on, forecast_memory
 
+    use_own_types(devices)
     options = step_options(
         batch, precision, optimiser, checkpointing=checkpointing, inference=inference, cpu=cpu
     )

@@ -9,6 +9,7 @@ import typer
 
 from cotenant.app.console import note, print_json, print_table, say
 from cotenant.app.predicting import predict
+from cotenant.app.steps import OwnTypes, use_own_types
 from cotenant.errors import ConfigError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -162,9 +163,11 @@ def interference(  # noqa: PLR0917
     ] = None,
     source: Annotated[str, typer.Option("--source", help="Campaign whose scale is used.")] = "",
     solo: Solo = None,
+    devices: OwnTypes = None,
     as_json: Json = False,
 ) -> None:
     """How much jobs would slow each other down on one device, and whether they fit."""
+    use_own_types(devices)
     if len(jobs) < 2:
         raise ConfigError(f"give two or more jobs that are to share a device, found {len(jobs)}")
     if not device.strip():

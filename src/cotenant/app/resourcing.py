@@ -9,7 +9,17 @@ import typer
 
 from cotenant.app.console import note, print_json, print_table, say, warn
 from cotenant.app.predicting import predict
-from cotenant.app.steps import SOURCE_HELP, Batch, HuggingFace, Length, Optimiser, Precision, step_options
+from cotenant.app.steps import (
+    SOURCE_HELP,
+    Batch,
+    HuggingFace,
+    Length,
+    Optimiser,
+    OwnTypes,
+    Precision,
+    step_options,
+    use_own_types,
+)
 from cotenant.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -62,9 +72,11 @@ def resources(  # noqa: PLR0917
         Path | None, typer.Option("--add-work", help="Append this model's step to a file for --works.")
     ] = None,
     name: Annotated[str, typer.Option("--name", help="Its name there, as in the table: model@dataset.")] = "",
+    devices: OwnTypes = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Utilisation, bandwidth, time of a step and memory of a job alone, by device type."""
+    use_own_types(devices)
     measured_s = _iteration_s(iteration) if iteration else None
     predictor, rows = _predictor(fit, works, save)
     if source is None:

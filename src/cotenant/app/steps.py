@@ -11,7 +11,17 @@ from cotenant.errors import UnknownNameError
 if TYPE_CHECKING:
     from cotenant.profiles.graph.ir import Options
 
-__all__ = ["SOURCE_HELP", "Batch", "HuggingFace", "Length", "Optimiser", "Precision", "step_options"]
+__all__ = [
+    "SOURCE_HELP",
+    "Batch",
+    "HuggingFace",
+    "Length",
+    "Optimiser",
+    "OwnTypes",
+    "Precision",
+    "step_options",
+    "use_own_types",
+]
 
 SOURCE_HELP = (
     "my.module:build, my/file.py:build, model.onnx, a network of the zoo (ResNet-50@ImageNet); "
@@ -26,6 +36,24 @@ HuggingFace = Annotated[
 Length = Annotated[
     int | None, typer.Option("--length", help="Tokens in a sequence, where the source leaves it open.")
 ]
+OwnTypes = Annotated[
+    str | None,
+    typer.Option("--devices", envvar="COTENANT_DEVICES", help="File of device types of one's own."),
+]
+
+
+def use_own_types(path: str | None) -> None:
+    """Add the device types of the file that ``--devices`` names, if it was given.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such file, or it is not of the form.
+    """
+    if path is not None:
+        from cotenant.profiles.catalogue import use_devices
+
+        use_devices(path)
 
 
 def step_options(
