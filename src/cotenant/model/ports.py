@@ -17,7 +17,18 @@ from cotenant.model.workload import Workload
 if TYPE_CHECKING:
     from cotenant.model.view import View
 
-__all__ = ["Executor", "Forecast", "Interval", "Policy", "RuntimeForecast", "TraceReader", "Truth"]
+__all__ = [
+    "UNKNOWN_SHARES",
+    "Executor",
+    "Forecast",
+    "Interval",
+    "Policy",
+    "RuntimeForecast",
+    "TellsUsage",
+    "TraceReader",
+    "Truth",
+    "shares_of",
+]
 
 
 class Interval(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +100,28 @@ class Forecast(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Plain JSON for the log."""
+
+
+@runtime_checkable
+class TellsUsage(Protocol):
+    """What a forecast may offer besides: how much of a device a job uses when it runs alone there."""
+
+    def usage(self, model: str, device_type: str) -> tuple[float, float, float]:
+        """Predicted shares of compute, memory bandwidth and host, each in [0, 1]."""
+
+
+UNKNOWN_SHARES = (1.0, 1.0, 1.0)
+"""What is taken of a job whose use nobody forecasts: that it keeps its device busy."""
+
+
+def shares_of(forecast: Forecast | None, model: str, device_type: str) -> tuple[float, float, float]:
+    """Predicted shares of compute, memory bandwidth and host that a job uses alone on this type.
+
+    ``UNKNOWN_SHARES`` without a forecast, or with one that does not tell (``TellsUsage``). A
+    forecast that tells answers for models it does not know, too, as it sees fit: those here give
+    the shares of a typical model.
+    """
+    return forecast.usage(model, device_type) if isinstance(forecast, TellsUsage) else UNKNOWN_SHARES
 
 
 @runtime_checkable

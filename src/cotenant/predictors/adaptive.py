@@ -27,8 +27,8 @@ from cotenant.predictors.interference.modelfile import card_of, load_predictor
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
 from cotenant.profiles.catalogue import measured_as
 from cotenant.profiles.compose import Query
-from cotenant.profiles.kinds import KINDS, canonical_model
-from cotenant.profiles.physics import MIN_SPEED
+from cotenant.profiles.kinds import KINDS, canonical_model, usage_of
+from cotenant.profiles.physics import MIN_SPEED, Usage, on_device
 from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun
 from cotenant.profiles.runsfile import config_of
 from cotenant.profiles.solo import SoloSpeeds
@@ -120,6 +120,10 @@ class AdaptiveForecast:
         for device_type, asked in by_type.items():
             memo.update(zip(asked, self._computed(device_type, asked), strict=True))
         return [memo[query] for query in queries]
+
+    def usage(self, model: str, device_type: str) -> Usage:
+        """Shares of compute, bandwidth and host that a model uses alone, from the catalogue of kinds."""
+        return on_device(usage_of(canonical_model(model)), device_type)
 
     def observe(self, runs: Sequence[CoRun]) -> None:
         """Learn from co-runs that were measured meanwhile."""

@@ -24,6 +24,7 @@ from cotenant.profiles.compose import Composer
 from cotenant.profiles.draws import uniform
 from cotenant.profiles.kinds import canonical_model
 from cotenant.profiles.pairfit import ANALYTIC, FITTED, MEASURED, PairFit, fitted_speed
+from cotenant.profiles.physics import Usage
 from cotenant.profiles.solo import SoloSpeeds
 from cotenant.profiles.table import CoRunTable, Side
 
@@ -70,6 +71,10 @@ class LookupForecast(PairForecast):
                 'forecast "lookup" needs a table of measured pairs (--profiles); without one use "contention"'
             )
         return cls(setup.fit, seed=setup.seed, cluster=setup.cluster)
+
+    def usage(self, model: str, device_type: str) -> Usage:
+        """Shares of compute, bandwidth and host that a model uses alone, from the catalogue of kinds."""
+        return self._fit.usage(model, device_type)
 
     def describe(self) -> dict[str, Any]:
         """Plain JSON for the log."""

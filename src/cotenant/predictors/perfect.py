@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cotenant.model.ports import Interval, Truth
+from cotenant.model.ports import UNKNOWN_SHARES, Interval, Truth
 from cotenant.predictors.base import SpeedSetup
 from cotenant.profiles.compose import Query
 
@@ -50,6 +50,11 @@ class PerfectForecast:
     def co_speeds(self, queries: Sequence[Query]) -> list[Interval]:
         """``co_speed`` for many sets at once."""
         return [self.co_speed(*query) for query in queries]
+
+    def usage(self, model: str, device_type: str) -> tuple[float, float, float]:
+        """True shares of compute, bandwidth and host alone, if the truth knows any."""
+        usage = getattr(self._truth, "usage", None)
+        return usage(model, device_type) if usage else UNKNOWN_SHARES
 
     def describe(self) -> dict[str, Any]:
         """Plain JSON for the log; ``oracle`` is true."""

@@ -21,7 +21,7 @@ from cotenant.profiles.compose import Composer, speed_of
 from cotenant.profiles.draws import normal
 from cotenant.profiles.kinds import canonical_model
 from cotenant.profiles.pairfit import MEASURED, UNKNOWN, PairFit
-from cotenant.profiles.physics import Contention
+from cotenant.profiles.physics import Contention, Usage
 from cotenant.profiles.solo import SoloSpeeds
 from cotenant.profiles.table import CoRunTable
 
@@ -53,6 +53,10 @@ class _World:
     def co_speed(self, model: str, beside: tuple[str, ...], device_type: str) -> float:
         """Speed beside these jobs divided by speed alone; in [0.02, 1], 1.0 if there are none."""
         return self._answer(model, beside, device_type)[0]
+
+    def usage(self, model: str, device_type: str) -> Usage:
+        """Shares of compute, bandwidth and host that a job uses alone, as this world has them."""
+        return self._fit.usage(model, device_type)
 
     def source(self, model: str, beside: tuple[str, ...], device_type: str) -> str:
         """``measured``, ``composed`` or ``modelled``; alone, 1.0 is so by definition: measured."""
