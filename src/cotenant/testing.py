@@ -28,7 +28,7 @@ from cotenant.executors.simulated import SimulatedExecutor
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType
 from cotenant.model.plan import Plan, Reason
-from cotenant.model.ports import Forecast, Interval, Policy, RuntimeForecast, Truth
+from cotenant.model.ports import UNKNOWN_SHARES, Forecast, Interval, Policy, RuntimeForecast, Truth
 from cotenant.model.settings import Settings
 from cotenant.model.view import Draft, View
 from cotenant.model.workload import JOB_SCHEMA, Workload
@@ -119,11 +119,26 @@ class FixedTruth:
 
 
 class FixedForecast(FixedTruth):
-    """A forecast from a table; intervals have no width unless ``spread`` is given."""
+    """A forecast from a table; intervals have no width unless ``spread`` is given.
 
-    def __init__(self, *args: Any, spread: float = 0.0, **options: Any) -> None:
+    ``shares`` are those of compute, bandwidth and host by model, the same on every device type;
+    a model that is not among them is taken to use all of a device.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        spread: float = 0.0,
+        shares: dict[str, tuple[float, float, float]] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         self.spread = spread
+        self.shares = shares or {}
+
+    def usage(self, model: str, device_type: str) -> tuple[float, float, float]:
+        """Shares of a device that a model uses alone."""
+        return self.shares.get(model, UNKNOWN_SHARES)
 
     def co_speed(self, model: str, beside: tuple[str, ...], device_type: str) -> Interval:  # type: ignore[override]
         """Speed beside others, with its interval."""
