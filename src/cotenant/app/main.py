@@ -28,6 +28,7 @@ from typer.core import TyperGroup
 
 from cotenant import __version__
 from cotenant.app import (
+    experimenting,
     graphs,
     inputs,
     interference,
@@ -104,6 +105,7 @@ def _root(
 
 running.add_to(app)
 reading.add_to(app)
+experimenting.add_to(app)
 measuring.add_to(app)
 predicting.add_to(app)
 graphs.add_to(app)

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
-from cotenant.errors import InputError
+from cotenant.errors import MissingDataError
 from cotenant.experiments.simulate import metrics_of
 from cotenant.report.metrics import RunMetrics
 from cotenant.runs.prepare import Prepared
@@ -150,11 +150,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises
         ------
-        InputError
+        MissingDataError
             Saying what is missing and how to name it.
         """
         if not self.has(name):
-            raise InputError(
+            raise MissingDataError(
                 f"this experiment reads {name} of the data folder, "
                 f"and {self.data or 'no folder'} does not have it; set COTENANT_DATA to the folder that does"
             )

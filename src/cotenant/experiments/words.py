@@ -1,0 +1,107 @@
+"""Numbers of experiments as people read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cotenant.experiments.base import Claim
+from cotenant.experiments.standing import Standing
+from cotenant.model.quantities import format_duration
+from cotenant.report.tables import NOT_AVAILABLE, cell
+
+__all__ = ["amount", "difference", "label", "mean_spread", "ours", "verdict"]
+
+_VERDICTS = {
+    "reproduced": "reproduced",
+    "exceeded": "exceeded",
+    "differs": "differs",
+    "measured": "no number to compare",
+    "not measured": "not measured here",
+}
+_LABELS = {
+    "jct": "completion time",
+    "corun": "co-run",
+    "p50": "median",
+    "p95": "95th pct.",
+    "p99": "99th pct.",
+}
+
+
+def amount(value: float, unit: str, *, signed: bool = False) -> str:
+    """A number with its unit.
+
+    >>> amount(-23.71, "%"), amount(3.0, "x"), amount(8905.0, "s"), amount(0.2, "", signed=True)
+    ('-23.7 %', '3.00 x', '8,905 s', '+0.200')
+    """
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 10 or unit == "%" else 2 if size >= 1 or unit else 3
+    text = f"{value:{'+' if signed else ''},.{digits}f}"
+    if float(text.replace(",", "")) == 0 and size > 0:
+        text = f"{value:{'+' if signed else ''}.1g}"
+    return f"{text} {unit}".rstrip()
+
+
+def ours(standing: Standing) -> str:
+    """Mean and spread over seeds."""
+    if standing.mean is None:
+        return NOT_AVAILABLE
+    unit = standing.claim.unit
+    if len(standing.values) < 2:
+        return amount(standing.mean, unit)
+    return f"{amount(standing.mean, '')} ± {amount(standing.spread or 0.0, '')} {unit}".rstrip()
+
+
+def difference(standing: Standing) -> str:
+    """From ours to the nearest bound of the paper's."""
+    gap = standing.difference
+    if gap is None:
+        return ""
+    if gap == 0:
+        return "within" if _is_range(standing.claim) else "none"
+    unit = "points" if standing.claim.unit == "%" else standing.claim.unit
+    return amount(gap, unit, signed=True)
+
+
+def _is_range(claim: Claim) -> bool:
+    return claim.low != claim.high
+
+
+def verdict(standing: Standing) -> str:
+    """The verdict in words."""
+    return _VERDICTS[standing.verdict]
+
+
+def mean_spread(value: Any, name: str) -> str:
+    """A cell of a combined table: text, or mean and spread, shown by the unit in the column's name."""
+    if value is None or isinstance(value, str):
+        return NOT_AVAILABLE if value is None else value
+    mean, spread = value
+    shown = cell(_plain(mean), name)
+    return f"{shown} ± {_spread(spread, name)}" if spread else shown
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if value == int(value) and abs(value) < 1e15 else value
+
+
+def _spread(spread: float, name: str) -> str:
+    return (
+        format_duration(spread)
+        if name.endswith(("_s", "_s_mean", "_s_median", "_s_p99"))
+        else cell(spread, name)
+    )
+
+
+def label(column: str) -> str:
+    """A column's name for people.
+
+    >>> label("jct_s_mean"), label("busy_share"), label("policy")
+    ('Completion time, mean', 'Devices busy', 'Policy')
+    """
+    from cotenant.report.names import METRIC_BY_KEY
+
+    if column in METRIC_BY_KEY:
+        return METRIC_BY_KEY[column].label
+    words = [_LABELS.get(w, w) for w in column.removesuffix("_share").split("_") if w != "s"]
+    text = " ".join(words)
+    return text[:1].upper() + text[1:]
