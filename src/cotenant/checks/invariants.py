@@ -55,8 +55,8 @@ def _device_errors(state: State) -> list[str]:
             wrong.append(f"device {device} has {len(residents)} sharers")
         if modes == {"spatial"} and sum(s.memory_bytes for s in shares) > capacity:
             wrong.append(f"device {device} has over-committed memory")
-        if modes == {"time-sliced"} and max(s.memory_bytes for s in shares) > capacity:
-            wrong.append(f"device {device} has a resident larger than itself")
+        if modes == {"time-sliced"} and max(ledger.turns_on(device).values()) > capacity:
+            wrong.append(f"device {device} has a turn larger than itself")
         if not residents and (ledger.free_milli[device], ledger.free_memory[device]) != (
             DEVICE_MILLI,
             capacity,

@@ -148,8 +148,7 @@ class Companies:
         if len(members) == 1:
             return _ceiling(run), "alone"
         if share.mode == "time-sliced":
-            slice_s = self._settings.slice_s
-            return slice_s / (slice_s + self._settings.slice_switch_s) / len(members), "time-sliced"
+            return self._in_turn(run, company)
         if all(_partitioned(m) for m in members):
             # Everyone has the fraction it declared, and its running time is for that fraction.
             return _ceiling(run), "partitioned"
@@ -157,6 +156,27 @@ class Companies:
         if share.compute_limit_milli >= DEVICE_MILLI:
             return found
         return min(found[0], _ceiling(run)), found[1]
+
+    def _in_turn(self, run: Attempt, company: Company) -> Pace:
+        """Turns get equal time; those of one turn disturb each other while it lasts."""
+        mates, turns = turn_of(run, company.members)
+        speed, source = 1.0, "time-sliced"
+        if len(mates) > 1:
+            models = sorted(m.job.model for m in mates)
+            models.remove(run.job.model)
+            speed, source = self._look_up(run.job.model, tuple(models), company.kind)
+        if turns > 1:
+            slice_s = self._settings.slice_s
+            speed *= slice_s / (slice_s + self._settings.slice_switch_s) / turns
+        return speed, source
+
+
+def turn_of(run: Attempt, members: tuple[Attempt, ...]) -> tuple[list[Attempt], int]:
+    """Who is on a time-sliced device together with a run, itself among them; and how many turns there are."""
+    mine = run.place.share.turn
+    mates = [m for m in members if m is run or (mine >= 0 and m.place.share.turn == mine)]
+    turns = {t if (t := m.place.share.turn) >= 0 else ~m.job.id for m in members}
+    return mates, len(turns)
 
 
 def _with(members: tuple[Attempt, ...], run: Attempt) -> tuple[Attempt, ...]:

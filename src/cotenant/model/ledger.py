@@ -198,9 +198,17 @@ class Ledger(WholeIndex):
         return freed
 
     def _memory_left(self, device: int) -> int:
-        """Capacity less the largest of the time-sliced residents: they are there one at a time."""
-        largest = max((self.share_on(j, device).memory_bytes for j in self.residents[device]), default=0)
-        return self.layout.device_memory[device] - largest
+        """Capacity less the largest turn of the time-sliced residents: turns are there one at a time."""
+        return self.layout.device_memory[device] - max(self.turns_on(device).values(), default=0)
+
+    def turns_on(self, device: int) -> dict[int, int]:
+        """Memory of each turn on a time-sliced device, in bytes; a turn of one's own is ``~job``."""
+        turns: dict[int, int] = {}
+        for job_id in self.residents[device]:
+            share = self.share_on(job_id, device)
+            turn = share.turn if share.turn >= 0 else ~job_id
+            turns[turn] = turns.get(turn, 0) + share.memory_bytes
+        return turns
 
     def share_on(self, job_id: int, device: int) -> Share:
         """The share a job holds on a device it is resident on."""

@@ -29,12 +29,16 @@ class Share(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         exceed 1000. 0 guarantees nothing.
     compute_limit_milli : int
         Ceiling for elastic use of idle compute.
+    turn : int
+        Time-sliced only. Residents of one turn are on the device together, side by side, and
+        their memory adds up; -1 is a turn of one's own.
     """
 
     mode: Mode = "exclusive"
     memory_bytes: int = 0
     compute_milli: int = DEVICE_MILLI
     compute_limit_milli: int = DEVICE_MILLI
+    turn: int = -1
 
 
 WHOLE = Share()

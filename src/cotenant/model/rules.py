@@ -240,7 +240,7 @@ def _check_beside(
             Reason.COMPUTE, {"device": device, "needs_milli": share.compute_milli, "free_milli": free_milli}
         )
     if share.mode == "time-sliced":
-        room = capacity
+        room = capacity - _turn_memory(ledger, device, beside, share.turn)
     else:
         room = ledger.free_memory[device] + (mine.share.memory_bytes if again and mine else 0)
     if share.memory_bytes > room:
@@ -248,6 +248,14 @@ def _check_beside(
             Reason.MEMORY, {"device": device, "needs_bytes": share.memory_bytes, "free_bytes": room}
         )
     return None
+
+
+def _turn_memory(ledger: Ledger, device: int, beside: tuple[int, ...], turn: int) -> int:
+    """Memory of those who are on the device in the same turn."""
+    if turn < 0:
+        return 0
+    shares = [ledger.share_on(other_id, device) for other_id in beside]
+    return sum(share.memory_bytes for share in shares if share.turn == turn)
 
 
 def _may_share(job: Job, other: Job) -> bool:
