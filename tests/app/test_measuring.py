@@ -162,7 +162,6 @@ def test_measure_refuses_in_words(
         (("measure", "jobs.toml", "-o", "out", "--device", "tpu:0"), "no device 'tpu:0'"),
         (("measure", "jobs.toml", "-o", "out", "--mps"), "MPS is NVIDIA's"),
         (("measure", "jobs.toml", "-o", "jobs.toml"), "jobs.toml is a file"),
-        (("measure", "jobs.toml", "-o", "out", "--budget", "soon"), '--budget = "soon" is no duration'),
         (("measure", "jobs.toml", "-o", "out", "--plan", "--device", "tpu:0"), "no device 'tpu:0'"),
         (("measure", "jobs.toml", "-o", "out", "--plan", "--device", "cpu:4095"), "core 4095 is not there"),
     ):

@@ -156,7 +156,7 @@ def test_a_device_that_is_in_no_catalogue_can_be_asked_for_once_it_was_measured(
         (["--fit", "none"], "comes with the package: cpu"),
         (["--iteration", "0ms"], "--iteration 0ms: must be positive"),
         (["--iteration", "-3s"], "--iteration"),
-        (["--iteration", "soon"], "--iteration soon: is no duration; give the measured time of one step"),
+        (["--iteration", "soon"], "--iteration soon: is no duration; write one such as 230ms, 90s"),
     ],
 )
 def test_mistakes_are_told(words: list[str], told: str, model: str) -> None:

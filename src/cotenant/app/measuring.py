@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.app.console import note, print_json, print_table, say, warn
+from cotenant.app.durations import duration_of
 from cotenant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,17 +52,14 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Sample a run: its steps, its use of the devices, their readings."""
-    from cotenant.model.quantities import parse_duration
     from cotenant.profiles.measure.profiling import open_samplers, profile_run
 
     if output is not None and output.suffix not in (".json", ".csv"):
         raise ConfigError(f"{output}: write to a .json or a .csv file")
     if output is not None and output.suffix == ".csv" and not model:
         raise ConfigError("a row of solo profiles needs a name: give --model (and --batch)")
-    every_s = parse_duration(every)
-    if every_s <= 0:
-        raise ConfigError(f"--every {every}: must be positive")
-    limit_s = parse_duration(duration) if duration else None
+    every_s = duration_of("--every", every)
+    limit_s = duration_of("--for", duration) if duration else None
     samplers, target = open_samplers(device, dcgm)
     found = profile_run(command, samplers, target=target, every_s=every_s, limit_s=limit_s, warmup=warmup)
     if output is not None:
@@ -154,6 +152,8 @@ def measure(
     from cotenant.profiles.measure.jobsfile import override, read_jobs
     from cotenant.profiles.measure.target import parse_target
 
+    if budget:
+        duration_of("--budget", budget)
     file = override(read_jobs(jobs), device=device, budget=budget, seed=seed)
     if not file.settings.device:
         raise ConfigError(f"{jobs}: names no device; give --device cpu:0 or cuda:0")

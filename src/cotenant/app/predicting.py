@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.app.console import note, print_json, print_table, say
+from cotenant.app.durations import duration_of
 from cotenant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,17 +79,7 @@ def runtime(  # noqa: PLR0917
     if gpus < 0:
         raise ConfigError(f"--gpus is a number of devices, 0 or more, found {gpus}")
     job = Job(id=len(workload), name=name, submit_s=0.0, gpus=gpus, model=model, tenant=tenant, user=user)
-    _from_history(workload, job, _duration("--elapsed", elapsed), as_json)
-
-
-def _duration(option: str, text: str) -> float:
-    from cotenant.errors import QuantityError
-    from cotenant.model.quantities import parse_duration
-
-    try:
-        return parse_duration(text)
-    except QuantityError as error:
-        raise ConfigError(f"{option}: {text!r} is no duration; write for example 90s, 45min or 2h") from error
+    _from_history(workload, job, duration_of("--elapsed", elapsed, zero=True), as_json)
 
 
 def _errors(workload: Any, as_json: bool) -> None:

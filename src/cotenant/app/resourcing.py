@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.app.console import note, print_json, print_table, say, warn
+from cotenant.app.durations import duration_of
 from cotenant.app.predicting import predict
 from cotenant.app.steps import (
     SOURCE_HELP,
@@ -77,7 +78,7 @@ def resources(  # noqa: PLR0917
 ) -> None:
     """Utilisation, bandwidth, time of a step and memory of a job alone, by device type."""
     use_own_types(devices)
-    measured_s = _iteration_s(iteration) if iteration else None
+    measured_s = duration_of("--iteration", iteration) if iteration else None
     predictor, rows = _predictor(fit, works, save)
     if source is None:
         if fit is None:
@@ -120,20 +121,6 @@ def _append(path: Path, work: StepWork) -> None:
     kept = [one for one in before if works_key(one) != works_key(work)]
     write_works(path, [*kept, work])
     note(f"{path}: {len(kept) + 1} steps, the last one is {work.name} at batch {work.batch}")
-
-
-def _iteration_s(text: str) -> float:
-    from cotenant.errors import QuantityError
-    from cotenant.model.quantities import parse_duration
-
-    advice = "give the measured time of one step, such as 230ms or 1.5s"
-    try:
-        seconds = parse_duration(text)
-    except QuantityError:
-        raise UsageError(f"--iteration {text}: is no duration; {advice}") from None
-    if seconds <= 0.0:
-        raise UsageError(f"--iteration {text}: must be positive; {advice}")
-    return seconds
 
 
 def _types(device: str, fitted: tuple[str, ...], fit: Path | None) -> list[str]:
