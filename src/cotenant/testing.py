@@ -263,6 +263,7 @@ class Harness:
                     truth=self.truth,
                     settings=self.settings,
                     incidents=self.incidents,
+                    seed=self.seed,
                 ),
                 forecast=self.forecast,
                 runtime=runtime,

@@ -38,7 +38,8 @@ def test_every_event_kind_survives_the_round_trip_through_json() -> None:
     seen = set()
     for number in range(40):
         for policy in ("fifo", "srtf", "colocate"):
-            for event in scenario(number, registry.load("policy", policy)).run(invariants=False).events:
+            drawn = scenario(number, registry.load("policy", policy), samples=number % 2 == 1)
+            for event in drawn.run(invariants=False).events:
                 seen.add(type(event))
                 assert ev.decode_event(ev.encode_event(event)) == event
     rare = {ev.Moved, ev.Released, ev.Resized, ev.MemoSaved, ev.Refused}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from cotenant.model import events as ev
@@ -20,17 +21,21 @@ MODELS = ("small", "wide", "deep")
 _PAIR = {"small": 0.95, "wide": 0.7, "deep": 0.55}
 
 
-def scenario(number: int, policy: Callable[[], Policy], *, drop_indexes: bool = False) -> Harness:
+def scenario(
+    number: int, policy: Callable[[], Policy], *, drop_indexes: bool = False, samples: bool = False
+) -> Harness:
     """Scenario ``number`` for a policy: the same number is the same scenario, always.
 
     Jobs come singly, in bursts and all at once; gangs of 1 to 8, some larger than a node;
     fractions, CPU-only jobs, priorities, failing attempts, jobs that leave; two device types;
     nodes and devices that fail and return, drains, cancellations; saving and loading that
-    takes time, or none.
+    takes time, or none. With ``samples``, light samples are taken every 30 s (``Settings.sample_s``).
     """
     rng = np.random.default_rng((20251, number))
     cluster = _cluster(rng)
     settings = _settings(rng)
+    if samples:
+        settings = msgspec.structs.replace(settings, sample_s=30.0)
     harness = Harness(
         cluster,
         policy(),

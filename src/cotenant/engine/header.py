@@ -36,12 +36,20 @@ def opening(
         seed=seed,
         policy=header.get("policy", policy),
         params=header.get("params", {}),
-        settings=msgspec.to_builtins(settings),
+        settings=_told(settings),
         cluster=cluster,
         workload=header.get("workload", {}),
         forecast=knows,
         truth=header.get("truth", {"kind": "unknown"}),
     )
+
+
+def _told(settings: Settings) -> dict[str, Any]:
+    """Every setting; those of samples only where samples are taken, as logs from before have none."""
+    told: dict[str, Any] = msgspec.to_builtins(settings)
+    if not settings.sample_s:
+        told = {name: value for name, value in told.items() if not name.startswith("sample_")}
+    return told
 
 
 def closing(state: State, events: int, *, interrupted: bool) -> Closed:

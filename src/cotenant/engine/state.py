@@ -76,11 +76,12 @@ class State(Source):
     def _appliers(self) -> dict[type, Callable[[Any], Any]]:
         """What each kind of event changes; they return something where the loop must act upon it."""
         return {
-            ev.Opened: self._nothing,
+            **dict.fromkeys((ev.Opened, ev.Refused, ev.Foretold, ev.Closed), self._nothing),
             ev.Submitted: self._submitted,
             ev.Rejected: self._rejected,
             ev.Started: self._started,
             ev.Rated: self._on_rated,
+            ev.Sampled: self._sampled,
             ev.Stopping: self._stopping,
             ev.Suspended: self._suspended,
             ev.Ended: self._ended,
@@ -89,18 +90,16 @@ class State(Source):
             ev.Resized: self._resized,
             ev.Reserved: self._reserved,
             ev.Held: self._held,
-            ev.Refused: self._nothing,
             ev.NodeDown: self._node_down,
             ev.NodeUp: self._node_up,
             ev.DeviceDown: self._device_down,
             ev.DeviceUp: self._device_up,
             ev.Drained: self._drained,
-            ev.Undrained: self._undrained,
+            ev.Undrained: self._drained,
             ev.CancelRequested: self._cancel_requested,
             ev.PriorityChanged: self._priority,
             ev.TenantLimitChanged: self._tenant_limit,
             ev.MemoSaved: self._memo_saved,
-            ev.Closed: self._nothing,
         }
 
     def track_usage(self, half_life_s: float) -> None:
@@ -198,6 +197,12 @@ class State(Source):
         record.rated_s = event.t
         record.rate = event.rate
         for hook in self._rated:
+            hook(record)
+
+    def _sampled(self, event: ev.Sampled) -> None:
+        record = self._expect(event.id, event, Status.RUNNING)
+        record.sample, record.predicted_s = event, event.work_s
+        for hook in (*self._rated, *self.hooks["sampled"]):
             hook(record)
 
     def _stopping(self, event: ev.Stopping) -> None:
@@ -314,16 +319,10 @@ class State(Source):
         for hook in self._capacity:
             hook(devices)
 
-    def _drained(self, event: ev.Drained) -> None:
-        self._set_draining(event.node, True)
-
-    def _undrained(self, event: ev.Undrained) -> None:
-        self._set_draining(event.node, False)
-
-    def _set_draining(self, node: int, draining: bool) -> None:
-        self.ledger.set_draining(node, draining)
+    def _drained(self, event: ev.Drained | ev.Undrained) -> None:
+        self.ledger.set_draining(event.node, isinstance(event, ev.Drained))
         for hook in self._capacity:
-            hook(self.layout.node_devices[node])
+            hook(self.layout.node_devices[event.node])
 
     def _tenant_limit(self, event: ev.TenantLimitChanged) -> None:
         if event.limit_gpus is None:

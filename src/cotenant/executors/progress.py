@@ -9,6 +9,7 @@ from heapq import heapify, heappush
 from cotenant.executors.attempt import Attempt
 from cotenant.executors.company import ALONE, Companies, is_plain
 from cotenant.executors.physics import Physics
+from cotenant.executors.samples import Samples
 from cotenant.model import events as ev
 from cotenant.model.events import Rated
 from cotenant.model.layout import Layout
@@ -16,11 +17,11 @@ from cotenant.model.placement import Placement
 from cotenant.model.ports import Truth
 from cotenant.model.settings import Settings
 
-__all__ = ["END", "GAVE_UP", "LEFT_OLD", "READY", "SAVED", "Entry", "Progress"]
+__all__ = ["END", "GAVE_UP", "LEFT_OLD", "READY", "SAMPLE", "SAVED", "Entry", "Progress"]
 
 _INF = math.inf
 # The end of a run, by far the most frequent, is told by being 0.
-END, READY, SAVED, LEFT_OLD, GAVE_UP = range(5)
+END, READY, SAVED, LEFT_OLD, GAVE_UP, SAMPLE = range(6)
 Entry = tuple[float, int, int, int]
 """What is to come: when, for which job, what, and the epoch that dates it."""
 
@@ -36,6 +37,8 @@ class Progress:
     layout : Layout
     truth : Truth or None
     settings : Settings
+    seed : int
+        Of what samples measure.
 
     Attributes
     ----------
@@ -43,13 +46,18 @@ class Progress:
         Device-hours run alone, and under speeds that were measured, composed or modelled.
     """
 
-    def __init__(self, layout: Layout, truth: Truth | None, settings: Settings) -> None:
+    def __init__(self, layout: Layout, truth: Truth | None, settings: Settings, seed: int = 0) -> None:
         self.layout = layout
         self.settings = settings
         self._now = 0.0
         self._runs: dict[int, Attempt] = {}
         self._physics = Physics(layout, truth, settings)
         self._companies = Companies(layout, truth, settings)
+        self._samples: Samples | None = None
+        if settings.sample_s:
+            self._samples = Samples(
+                settings, seed, self._companies, lambda t, job_id, token: self._push(t, job_id, SAMPLE, token)
+            )
         self._leaving: dict[int, Placement] = {}
         self._left_at: dict[int, int] = {}  # epoch of the entry that ends each leaving
         self._patient: set[int] = set()
@@ -73,6 +81,8 @@ class Progress:
     def _valid(self, entry: Entry) -> bool:
         if entry[2] == GAVE_UP:
             return entry[1] in self._patient
+        if entry[2] == SAMPLE:
+            return self._samples is not None and self._samples.valid(entry[1], entry[3])
         run = self._runs.get(entry[1])
         if entry[2] == LEFT_OLD:
             return entry[1] in self._leaving and self._left_at.get(entry[1]) == entry[3]
@@ -129,6 +139,10 @@ class Progress:
     def _rerate_devices(self, devices: tuple[int, ...], but: Attempt | None = None) -> None:
         """Work out the speeds of all who share these devices, but one."""
         companies = self._companies
+        if self._samples is not None:
+            for run in companies.neighbours(devices):
+                if run is not but and not run.paused:
+                    self._samples.begin(run, self._now)
         on = companies.on
         first = on.get(devices[0])
         if len(devices) > 1:
@@ -165,6 +179,8 @@ class Progress:
                 self.source_hours[source] -= hours
                 run.source = source
             return
+        if self._samples is not None:
+            self._samples.begin(run, now)
         left = run.left_s
         if elapsed > 0.0:
             # As _settle, without the call.

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from cotenant.executors.attempt import Attempt
 from cotenant.executors.company import is_plain
-from cotenant.executors.progress import END, GAVE_UP, LEFT_OLD, READY, SAVED, Progress
+from cotenant.executors.progress import END, GAVE_UP, LEFT_OLD, READY, SAMPLE, SAVED, Progress
 from cotenant.executors.script import Arrivals, Incidents
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
@@ -45,6 +45,8 @@ class SimulatedExecutor(Progress):
     incidents : sequence of Event
         What befalls the cluster and what users ask for, by time: failures, returns, drains,
         cancellations, changed priorities and ceilings.
+    seed : int
+        Of what samples measure (``executors.samples``).
 
     Attributes
     ----------
@@ -60,8 +62,9 @@ class SimulatedExecutor(Progress):
         truth: Truth | None = None,
         settings: Settings | None = None,
         incidents: Sequence[ev.Event] = (),
+        seed: int = 0,
     ) -> None:
-        super().__init__(Layout(cluster), truth, settings or Settings())
+        super().__init__(Layout(cluster), truth, settings or Settings(), seed)
         self._arrivals = Arrivals(workload)
         self._incidents = Incidents(incidents)
         self._behaviours = Behaviours(workload.frame)
@@ -152,6 +155,9 @@ class SimulatedExecutor(Progress):
     def _due_else(self, kind: int, job_id: int) -> None:
         if kind == LEFT_OLD:
             self._release_old(job_id)
+        elif kind == SAMPLE:
+            if self._samples is not None and (told := self._samples.due(self._runs[job_id], self._now)):
+                self._out.append(told)
         else:
             self.forget(job_id)
             self._out.append(ev.Rejected(self._now, job_id, "left"))
@@ -176,6 +182,8 @@ class SimulatedExecutor(Progress):
             job, behaviour, place, attempt, total, left, total - left, now, alone, alone, epoch
         )
         heappush(self._heap, (now + left / alone, job_id, END, epoch))
+        if self._samples is not None:
+            self._samples.begin(self._runs[job_id], now)
         if alone != 1.0 and self._tells_rates:
             self._out.append(ev.Rated(now, job_id, alone))
             return True
@@ -219,10 +227,13 @@ class SimulatedExecutor(Progress):
         run = self._runs[job_id]
         self._settle(run)
         self._leave(run)
+        self.forget(job_id)
         self._out.append(ev.Ended(self._now, job_id, run.attempt, "cancelled", run.total_s - run.left_s))
 
     def forget(self, job_id: int) -> None:
         """A waiting job will never start."""
+        if self._samples is not None:
+            self._samples.forget(job_id)
         self._left.pop(job_id, None)
         self._failed.pop(job_id, None)
         self._patient.discard(job_id)
@@ -265,6 +276,8 @@ class SimulatedExecutor(Progress):
 
     def _finish(self, run: Attempt) -> None:
         job_id, now, place = run.job.id, self._now, run.place
+        if self._samples is not None:
+            self._samples.forget(job_id)
         if self._leaving:
             self._settle(run)
             self._leave(run)
@@ -298,6 +311,8 @@ class SimulatedExecutor(Progress):
 
     def _leave(self, run: Attempt) -> None:
         job_id = run.job.id
+        if self._samples is not None:
+            self._samples.stop(job_id)
         del self._runs[job_id]
         self._part(run, run.place)
         if self._leaving and (old := self._leaving.pop(job_id, None)) is not None:

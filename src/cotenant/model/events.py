@@ -26,6 +26,7 @@ __all__ = [
     "Drained",
     "Ended",
     "Event",
+    "Foretold",
     "Held",
     "MemoSaved",
     "Moved",
@@ -40,6 +41,7 @@ __all__ = [
     "Released",
     "Reserved",
     "Resized",
+    "Sampled",
     "Started",
     "Stopping",
     "Submitted",
@@ -114,6 +116,23 @@ class Rated(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="rated", o
     t: float
     id: int
     rate: float
+
+
+class Sampled(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="sampled", omit_defaults=True):
+    """A light sample of a running job was taken: what it tells is known from here on.
+
+    ``work_s`` is the work of the whole attempt as it is now expected, in reference-device seconds,
+    ``low_s`` to ``high_s`` its 90% range. ``co_speed`` is the speed measured beside its present
+    neighbours over that alone; 0 if it is alone, or takes turns with them.
+    """
+
+    t: float
+    id: int
+    attempt: int
+    work_s: float
+    low_s: float
+    high_s: float
+    co_speed: float = 0.0
 
 
 class Stopping(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="stopping", omit_defaults=True):
@@ -284,6 +303,25 @@ class TenantLimitChanged(
     limit_gpus: int | None
 
 
+class Foretold(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="foretold", omit_defaults=True):
+    """What the forecast in use says of a set of jobs that now shares a device side by side.
+
+    Written once for each set, device type and ``version`` of the forecast, at the end of the
+    instant at which such a set first came together. ``mean``, ``low`` and ``high`` stand in the
+    order of ``models`` (ascending): speed of a job of that model beside the others, divided by
+    its speed alone on such a device. Nothing is told of jobs that take turns, nor of jobs that
+    all hold the fraction of a device they declared.
+    """
+
+    t: float
+    device_type: str
+    models: tuple[str, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    version: int = 0
+
+
 class MemoSaved(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="memo"):
     """What the policy wants to remember across a restart."""
 
@@ -309,6 +347,7 @@ Event = (
     | Rejected
     | Started
     | Rated
+    | Sampled
     | Stopping
     | Suspended
     | Ended
@@ -327,6 +366,7 @@ Event = (
     | CancelRequested
     | PriorityChanged
     | TenantLimitChanged
+    | Foretold
     | MemoSaved
     | Closed
 )

@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from cotenant.model.events import Sampled
 from cotenant.model.jobs import Job
 from cotenant.model.placement import Placement
 from cotenant.model.plan import Reason
@@ -72,6 +73,8 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
         Devices kept for it.
     suspended : bool
         Pending with saved state: its next start resumes.
+    sample : Sampled or None
+        The latest light sample: since then it is what ``predicted_s`` says.
     """
 
     job: Job
@@ -94,6 +97,7 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
     hold: Reason | None = None
     reserved: tuple[int, ...] = ()
     suspended: bool = False
+    sample: Sampled | None = None
 
     @classmethod
     def of(cls, job: Job, shape: Shape, now: float, predicted_s: float) -> JobRecord:
@@ -120,6 +124,14 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
         while predicted <= done:
             predicted *= 2.0
         return predicted - done
+
+    def remaining_range_at(self, now: float) -> tuple[float, float]:
+        """The 90% range of the work left: as sampled, else unknown, from nothing to infinite."""
+        sample = self.sample
+        if sample is None:
+            return 0.0, float("inf")
+        done, left = self.work_at(now), self.remaining_at(now)
+        return min(max(sample.low_s - done, 0.0), left), max(sample.high_s - done, left)
 
     def pause(self, now: float, seconds: float) -> None:
         """It saves or loads from now on, and works again after so many seconds."""

@@ -58,6 +58,11 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
         Whether every change of speed is logged. If not, logs are shorter, metrics that need
         speeds are n/a, and policies take every job to run at speed 1.0 once it has started up
         or loaded its state.
+    sample_s : float
+        A run is sampled this long after it really works, and again this long after its company
+        changed; the sample tells what work the job declared (``Sampled``). 0: never.
+    sample_noise : float
+        Spread of the logarithm of what a sample measures: an assumption.
     """
 
     gang_span: Literal["never", "larger-than-node", "any"] = "larger-than-node"
@@ -78,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
     checkpoint_s: float = 0.0
     retry_lost: int = 1000
     rate_events: bool = True
+    sample_s: float = 0.0
+    sample_noise: float = 0.05
 
     def transfer_s(self, job: Job) -> float:
         """Seconds to save a job's state, or to load it: the price the world charges and policies reckon with."""
@@ -110,6 +117,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
             value = getattr(self, name)
             if not low < value <= high:
                 raise ConfigError(f"setting {name} must lie in ({low}, {high}], found {value}")
+        if self.sample_noise > 1:
+            raise ConfigError(f"setting sample_noise must lie in [0, 1], found {self.sample_noise}")
         if self.state_bytes_per_s <= 0 or self.slice_s <= 0 or self.max_sharers < 1:
             raise ConfigError("settings state_bytes_per_s, slice_s and max_sharers must be positive")
         return self

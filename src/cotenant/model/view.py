@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HOOKS", "Draft", "Index", "Source", "View"]
 
-HOOKS = ("enqueued", "dequeued", "placed", "vacated", "rated", "stopping", "capacity")
+HOOKS = ("enqueued", "dequeued", "placed", "vacated", "rated", "stopping", "sampled", "capacity")
 
 _I = TypeVar("_I", bound="Index")
 
@@ -60,10 +60,13 @@ class Index:
         """A job left devices; the books show it already."""
 
     def rated(self, record: JobRecord) -> None:
-        """A running job's speed or priority changed, or it began to stop."""
+        """A running job's speed, predicted work or priority changed, or it began to stop."""
 
     def stopping(self, record: JobRecord) -> None:
         """A running job began to stop (``rated`` is told, too)."""
+
+    def sampled(self, record: JobRecord) -> None:
+        """A running job was sampled, see ``record.sample`` (``rated`` is told, too)."""
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Devices failed, returned, were drained, reserved or released."""
@@ -216,6 +219,10 @@ class View:
     def remaining_s(self, record: JobRecord) -> float:
         """Predicted work left of a job, in reference-device seconds; infinite if unknown."""
         return record.remaining_at(self._source.now)
+
+    def remaining_range_s(self, record: JobRecord) -> tuple[float, float]:
+        """The 90% range of a job's work left, once it was sampled; before, zero to infinite."""
+        return record.remaining_range_at(self._source.now)
 
     def attained_s(self, record: JobRecord) -> float:
         """Device-seconds a job has held so far."""

@@ -100,6 +100,7 @@ def _simulate(
         truth=world.truth,
         settings=prepared.settings,
         incidents=prepared.incidents,
+        seed=seed,
     )
     fold, log = MetricFold(), LogWriter(folder / EVENTS)
     loop = Loop(
