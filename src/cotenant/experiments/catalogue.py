@@ -10,6 +10,7 @@ from cotenant.experiments.base import Experiment
 __all__ = ["EXPERIMENTS", "find"]
 
 EXPERIMENTS: dict[str, str] = {
+    "aip": "cotenant.experiments.aip:Aip",
     "harmony": "cotenant.experiments.harmony:Harmony",
 }
 """Name to ``module:Class``, in the order in which ``all`` runs them; one line each."""
