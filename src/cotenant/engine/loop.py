@@ -14,10 +14,12 @@ import msgspec
 
 from cotenant.engine import mistakes
 from cotenant.engine.collector import seldom_collected
+from cotenant.engine.foretelling import Foretelling
 from cotenant.engine.header import closing, opening
 from cotenant.engine.log import LogWriter
 from cotenant.engine.retries import tried_again
 from cotenant.engine.state import State
+from cotenant.engine.wakes import Wakes
 from cotenant.engine.watch import watched
 from cotenant.errors import PolicyError
 from cotenant.model import events as ev
@@ -48,7 +50,6 @@ __all__ = ["Loop", "Observer"]
 
 _FLUSH = 2048
 _SPARE_ROUNDS = 1000
-_FRUITLESS_WAKES = 10_000
 _INF = math.inf
 
 
@@ -116,7 +117,8 @@ class Loop:
         self._wake = _INF
         self._stopped = False
         self._starts_now, self._most_starts = 0, self.settings.starts_per_event
-        self._fruitless, self._last_version = 0, -1
+        self._wakes = Wakes(self.state, executor, policy)
+        self._foretelling = Foretelling(self.state, forecast, self._happen)
         self._idle = getattr(policy, "idle_without_queue", False)
         self._handlers: dict[type, Callable[[Any, float], Refusal | None]] = {
             Start: self._start,
@@ -146,7 +148,7 @@ class Loop:
         return self.state
 
     def _play(self) -> None:
-        wait, buffer = self.executor.wait, self._buffer
+        wait, buffer, told = self.executor.wait, self._buffer, self._foretelling
         take, decide, state, queue = self._take, self._decide, self.state, self.state.queue
         skips = self._idle and not self.settings.round_s
         while not self._stopped:
@@ -157,26 +159,15 @@ class Loop:
                     self._wake = _INF
                 else:
                     decide(state.now)
-            elif self._wake == _INF or self._in_vain():
+            elif self._wake == _INF or self._wakes.in_vain():
                 break
             else:
                 state.now = self.executor.now()
                 decide(state.now)
+            if told.due:
+                told.tell()
             if len(buffer) >= _FLUSH:
                 self._flush()
-
-    def _in_vain(self) -> bool:
-        """Is the policy woken although nothing is left that could happen?"""
-        if not self.executor.idle():
-            self._fruitless = 0
-            return False
-        if not self.state.records:
-            return True
-        self._fruitless = self._fruitless + 1 if self.state.version == self._last_version else 0
-        self._last_version = self.state.version
-        if self._fruitless > _FRUITLESS_WAKES:
-            raise mistakes.in_vain(self.policy, _FRUITLESS_WAKES, len(self.state.records))
-        return False
 
     def stop(self) -> None:
         """End after the present instant; the log stays valid and says so. Safe in a signal handler."""
@@ -330,6 +321,8 @@ class Loop:
         self._buffer.append(event)
         state.version += 1
         self._appliers[Started](event)
+        if told is not None:
+            self._foretelling.came(record, record.place)  # type: ignore[arg-type]
         if self.executor.start(record.job, record.place, attempt, resumed):  # type: ignore[arg-type]
             self._drain()
         return None
@@ -359,6 +352,8 @@ class Loop:
         told = None if share is WHOLE else share
         happened = ev.Moved if moves else ev.Resized
         self._happen(happened(now, record.id, record.attempt, devices, told, decision.why))
+        if told is not None:
+            self._foretelling.came(record, Placement(devices, share))
         (self.executor.move if moves else self.executor.resize)(record.id, Placement(devices, share))
         self._drain()
         return None
