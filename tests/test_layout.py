@@ -25,6 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"model"},
     "executors": {"model"},
     "report": {"model"},
+    # A simulation of limiters by itself: it knows containers and kernels, no jobs.
+    "shares": set(),
     # Published experiments put everything together, as a command does.
     "experiments": {
         "model",

@@ -11,6 +11,7 @@ __all__ = ["EXPERIMENTS", "find"]
 
 EXPERIMENTS: dict[str, str] = {
     "aip": "cotenant.experiments.aip:Aip",
+    "gaiagpu": "cotenant.experiments.gaiagpu:GaiaGpu",
     "harmony": "cotenant.experiments.harmony:Harmony",
 }
 """Name to ``module:Class``, in the order in which ``all`` runs them; one line each."""
