@@ -23,6 +23,10 @@ def features_of(graph: Graph) -> GraphFeatures:
     peak = peak_of(graph)
     saved = sum(s.size_bytes for s in graph.storages if s.saved and s.role == "activation")
     trained = held["trained"] if graph.options.training else 0
+    # Of a table whose gradient is sparse, a step touches the rows that were looked up.
+    touched = trained
+    if graph.touched_sizes and graph.trained and graph.options.training:
+        touched = trained * sum(graph.touched_sizes) // graph.trained
     return GraphFeatures(
         name=graph.name,
         source=graph.source,
@@ -34,10 +38,10 @@ def features_of(graph: Graph) -> GraphFeatures:
         scalar_ops_backward=sum(op.scalar_ops for op in backward),
         moved_forward_bytes=sum(op.moved_bytes for op in forward),
         moved_backward_bytes=sum(op.moved_bytes for op in backward),
-        moved_step_bytes=round(find_optimiser(graph.options.optimiser).moved * trained),
+        moved_step_bytes=round(find_optimiser(graph.options.optimiser).moved * touched),
         parameter_bytes=held["parameter"],
         buffer_bytes=held["buffer"],
-        gradient_bytes=trained,
+        gradient_bytes=touched,
         optimiser_bytes=state_bytes(graph),
         input_bytes=held["input"],
         activation_bytes=saved,

@@ -196,6 +196,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         Elements of the weights that get a gradient.
     trained_sizes : tuple of int
         Elements of each trained weight.
+    touched_sizes : tuple of int
+        Elements of each trained weight that a step updates, where gradients are sparse; empty: all.
     notes : tuple of str
         What had to be assumed, for people.
     """
@@ -209,6 +211,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     trained: int
     trained_sizes: tuple[int, ...] = ()
+    touched_sizes: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -70,7 +70,8 @@ def moment_bytes(graph: Graph) -> int:
     if not graph.options.training:
         return 0
     rule = find_optimiser(graph.options.optimiser)
-    return rule.moment_bytes(graph.trained_sizes, _item_bytes(graph), grouped=graph.options.device == "gpu")
+    sizes = graph.touched_sizes or graph.trained_sizes
+    return rule.moment_bytes(sizes, _item_bytes(graph), grouped=graph.options.device == "gpu")
 
 
 def peak_of(graph: Graph) -> Peak:
@@ -274,7 +275,8 @@ def reserved_bytes(graph: Graph, *, held_bytes: int = 0, steps: int = 2) -> int:
                 for size in graph.trained_sizes:
                     for _ in range(round(rule.state)):
                         allocator.allocate(size * item)
-            moment = [allocator.allocate(round(size * item * rule.grouped)) for size in graph.trained_sizes]
+            sizes = graph.touched_sizes or graph.trained_sizes
+            moment = [allocator.allocate(round(size * item * rule.grouped)) for size in sizes]
             for address in moment if rule.grouped else ():
                 allocator.free(address)
     return allocator.reserved_bytes

@@ -77,6 +77,7 @@ class Tape(Lenient):
         self.device, self.fake = device, fake
         self.phase: Phase = "forward"
         self.ops: list[Op] = []
+        self.touched: list[int] = []
         self._tensors: dict[tuple[int, tuple[int, ...], str], int] = {}
         self._names: dict[int, str] = {}
         self._size: list[int] = []
@@ -129,7 +130,7 @@ class Tape(Lenient):
 
     def close(self, gradients: Iterable[torch.Tensor]) -> None:
         """The step is over: these are weights' gradients, and what lives now outlives it."""
-        for tensor in gradients:
+        for tensor in (_dense_parts(gradient)[0] for gradient in gradients):
             self._role[self._storage(tensor, "gradient", before=False)] = "gradient"
         self._closed = True
 
@@ -144,13 +145,17 @@ class Tape(Lenient):
         name = func._schema.name.partition("::")[2]
         if name in _ASSUMED and self.fake:
             return self._assume(name, args)
-        out = _ctc(args) if name == "_ctc_loss" and self.fake else func(*args, **kwargs)
+        if name == "clone" and self.fake and args[0].layout is torch.sparse_coo:
+            return args[0]  # a fake copy would be empty, and a real step takes a sparse gradient over
+        out = _by_hand(name, args) if self.fake else None
+        out = func(*args, **kwargs) if out is None else out
         self._record(func, name, args, kwargs, out)
         return out
 
     def _record(self, func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
         read = _distinct(args, kwargs)
-        written = [t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
+        leaves = pytree.tree_leaves(out)
+        written = [p for t in leaves if isinstance(t, torch.Tensor) for p in _dense_parts(t)]
         inputs = tuple(self._tensor(t, before=True) for t in read)
         outputs = tuple(self._tensor(t) for t in written)
         if name == "mkldnn_rnn_layer":
@@ -245,6 +250,27 @@ class Tape(Lenient):
         return msgspec.structs.replace(op, saved=kept)
 
 
+def _by_hand(name: str, args: Sequence[Any]) -> Any:
+    """What fake tensors do not answer, or answer with empty sparse tensors; None for all else."""
+    if name == "_ctc_loss":
+        return _ctc(args)
+    if name == "_embedding_bag_backward" and args[9]:
+        return _rows_of_bags(args)
+    return None
+
+
+def _rows_of_bags(args: Sequence[Any]) -> Any:
+    """Sparse gradient of an embedding's bags: a row for each index."""
+    grad, indices, rows = args[0], args[1], args[6]
+    values = grad.new_empty((indices.numel(), grad.shape[1]))
+    return torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors(
+        *(1, 1, [rows, grad.shape[1]], indices.reshape(1, -1), values),
+        dtype=grad.dtype,
+        layout=torch.sparse_coo,
+        device=grad.device,
+    )
+
+
 def _ctc(args: Sequence[Any]) -> Any:
     """Losses and tables of the CTC loss, whose sizes depend on values; for the longest targets."""
     scores, targets = args[0], args[1]
@@ -291,7 +317,14 @@ def _distinct(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]
             found[id(leaf)] = leaf
         elif isinstance(leaf, (list, tuple)):
             found.update({id(t): t for t in leaf if isinstance(t, torch.Tensor)})
-    return list(found.values())
+    return [part for tensor in found.values() for part in _dense_parts(tensor)]
+
+
+def _dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensor, or what a sparse one (the gradient of an embedding) consists of."""
+    if tensor.layout is not torch.sparse_coo:
+        return (tensor,)
+    return (tensor._values(), tensor._indices())
 
 
 def _is_view(func: Any, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> bool:
@@ -309,6 +342,7 @@ _ALSO_VIEWS = frozenset(
     for name in (
         *("_unsafe_view", "detach", "detach_", "lift_fresh", "_reshape_alias", "as_strided_", "t_", "set_"),
         *("transpose_", "squeeze_", "unsqueeze_", "swapaxes_"),
+        "_sparse_coo_tensor_with_dims_and_tensors",
     )
 )
 

@@ -298,7 +298,9 @@ def _traced(call: _Call, label: str) -> Graph:
     source = "torch fake tensors" if call.mode is not None else "torch, really run"
     source += ", backward derived" if derived else ""
     graph = tape.graph(name=label, source=source, options=call.options, sizes=list(weights.values()))
-    graph = msgspec.structs.replace(graph, notes=graph.notes + tuple(dict.fromkeys(notes)))
+    graph = msgspec.structs.replace(
+        graph, notes=graph.notes + tuple(dict.fromkeys(notes)), touched_sizes=tuple(tape.touched)
+    )
     return with_backward(graph) if derived else graph
 
 
@@ -328,13 +330,22 @@ def _run(call: _Call, notes: list[str], *, backward: bool) -> Tape:
             if not backward:
                 stack.enter_context(torch.no_grad())
             _step(call, tape, notes, backward=backward)
-        tape.close(p.grad for p in module.parameters() if p.grad is not None)
+        trained = [p for p in module.parameters() if p.requires_grad]
+        tape.close([p.grad for p in trained if p.grad is not None])
+        if any(p.grad is not None and p.grad.is_sparse for p in trained):
+            tape.touched = [_touched(p) for p in trained]
     finally:
         if collects:
             gc.enable()
         for weight in module.parameters():
             weight.grad = None
     return tape
+
+
+def _touched(weight: Any) -> int:
+    """Elements of a weight that its optimiser reads and writes: of a sparse gradient, those with a value."""
+    sparse = weight.grad is not None and weight.grad.is_sparse
+    return int(weight.grad._values().numel() if sparse else weight.numel())
 
 
 def _step(call: _Call, tape: Tape, notes: list[str], *, backward: bool) -> None:
