@@ -13,6 +13,7 @@ EXPERIMENTS: dict[str, str] = {
     "aip": "cotenant.experiments.aip:Aip",
     "gaiagpu": "cotenant.experiments.gaiagpu:GaiaGpu",
     "harmony": "cotenant.experiments.harmony:Harmony",
+    "polardb": "cotenant.experiments.polardb:PolarDb",
 }
 """Name to ``module:Class``, in the order in which ``all`` runs them; one line each."""
 
