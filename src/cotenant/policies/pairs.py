@@ -1,0 +1,352 @@
+"""Packing judged by measurement: try a pair in one turn, compare speeds before and after, undo what does not pay.
+
+Gandiva (OSDI'18, section 4.2): in overload only, after each job has run alone in its turns for a while;
+the least busy jobs first. What was measured is remembered by models, so that the memory stays small
+and no pair of models is tried twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cotenant.model.plan import Decision, Move, Resize, Why
+from cotenant.model.ports import Forecast, shares_of
+from cotenant.model.records import JobRecord, Status
+from cotenant.model.rules import check_move, check_resize
+from cotenant.model.view import View
+from cotenant.policies.demands import domain_of
+from cotenant.policies.turns import Slots, is_settled, measured_alone, turns_at, without_switching
+
+__all__ = ["Memory", "Packing", "Step"]
+
+_LOOK_AT = 8
+"""How many hosts of a kind are looked at for a guest from elsewhere."""
+
+
+class Memory(msgspec.Struct, frozen=True, gc=False):
+    """What is remembered from call to call, as the policy's memo.
+
+    Parameters
+    ----------
+    alone : dict of str to float
+        Measured speed alone, by model, device type and size.
+    pairs : dict of str to float
+        Measured sum of both speeds relative to alone, by pair of models, device type and size.
+    trials : dict of str to list
+        Pairs now being measured: by guest, the host and since when.
+    idle : dict of str to float
+        Bays in which an elastic job could grow: seen with free devices since when.
+    """
+
+    alone: dict[str, float] = {}
+    pairs: dict[str, float] = {}
+    trials: dict[str, list[float]] = {}
+    idle: dict[str, float] = {}
+
+    @classmethod
+    def of(cls, memo: Any) -> Memory:
+        """From a view's memo."""
+        return cls(**memo) if memo else cls()
+
+    def plain(self) -> dict[str, Any]:
+        """As plain JSON, without what is empty."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name))}
+
+
+class Step(NamedTuple):
+    """Decisions, what to remember (None: nothing new), and when to look again."""
+
+    decisions: tuple[Decision, ...] = ()
+    memory: Memory | None = None
+    wake_at_s: float | None = None
+
+
+class _Kind(NamedTuple):
+    """Jobs that are alike for packing: the least busy first."""
+
+    busy: float
+    memory_bytes: int
+    model: str
+    domain: tuple[str, ...]
+
+
+class Packing(NamedTuple):
+    """How pairs are tried and judged.
+
+    Parameters
+    ----------
+    trial_s : float
+        Seconds of undisturbed running after which a pair is judged, and turns of which a job must have run alone.
+    least_sum : float
+        What both speeds relative to alone must add up to, at least a little more than this.
+    most_loss : float
+        See ``turns.is_settled``; for pairs that need a move.
+    most : int
+        Most residents of a slot.
+    """
+
+    trial_s: float
+    least_sum: float
+    most_loss: float
+    most: int
+
+    # -- judging -----------------------------------------------------------------------
+
+    def judge(self, view: View, memory: Memory) -> Step:
+        """Pairs whose trial is over: keep those that pay, undo the others."""
+        if not memory.trials:
+            return Step()
+        pairs, left, undo = dict(memory.pairs), {}, []
+        wake = None
+        for guest_id, (host_id, since_s) in memory.trials.items():
+            guest, host = view.running.get(int(guest_id)), view.running.get(int(host_id))
+            if guest is None or host is None or not _together(guest, host):
+                continue
+            due = max(since_s, guest.rated_s, host.rated_s) + self.trial_s
+            if view.now < due or guest.rate <= 0.0 or host.rate <= 0.0:
+                left[guest_id] = [host_id, since_s]
+                if guest.rate > 0.0 and host.rate > 0.0:
+                    wake = due if wake is None else min(wake, due)
+                continue
+            measured = _sum(view, memory, guest, host)
+            if measured:
+                pairs[_pair(view, guest, host.job.model)] = measured
+            if measured <= self.least_sum:
+                undo += self._apart(view, guest, host, measured)
+        if len(left) == len(memory.trials):
+            return Step(wake_at_s=wake)
+        new = msgspec.structs.replace(memory, pairs=pairs, trials=left)
+        return Step(tuple(undo), new, wake)
+
+    def watch(self, view: View, memory: Memory) -> Step:
+        """Pairs kept before that do not pay any more."""
+        slots, undo, pairs = view.index(Slots), [], dict(memory.pairs)
+        tried = memory.trials.keys() | {str(int(host)) for host, _ in memory.trials.values()}
+        for slot in tuple(slots.packed):
+            for guest_id in view.ledger.residents[slot[0]]:
+                guest = view.records[guest_id]
+                _, mates = turns_at(view, guest)
+                if (
+                    not mates
+                    or mates[0].id > guest_id
+                    or not tried.isdisjoint((str(guest_id), str(mates[0].id)))
+                ):
+                    continue
+                host = mates[0]
+                since_s = max(guest.rated_s, host.rated_s)
+                if min(guest.rate, host.rate) <= 0.0 or view.now - since_s < self.trial_s:
+                    continue
+                measured = _sum(view, memory, guest, host)
+                if 0.0 < measured <= self.least_sum:
+                    pairs[_pair(view, guest, host.job.model)] = measured
+                    undo += self._apart(view, guest, host, measured)
+        return Step(tuple(undo), msgspec.structs.replace(memory, pairs=pairs) if undo else None)
+
+    @staticmethod
+    def _apart(view: View, guest: JobRecord, host: JobRecord, measured: float) -> list[Decision]:
+        if guest.place is None:
+            return []
+        devices, share = guest.place.devices, msgspec.structs.replace(guest.place.share, turn=-1)
+        if check_resize(view.books, guest, devices, share, view.now) is not None:
+            return []
+        facts = {"with": host.id, "sum_of_speeds": measured, "sum_of_turns": 1.0}
+        return [Resize(guest.id, devices, share, Why("unpack", facts))]
+
+    # -- trying ------------------------------------------------------------------------
+
+    def seek(self, view: View, memory: Memory) -> Step:
+        """New pairs: known good ones at once, and one trial for each pair of models not measured yet."""
+        decisions: list[Decision] = []
+        alone, trials = dict(memory.alone), dict(memory.trials)
+        search = _Search(view, self, memory)
+        for size in sorted(search.slots.levels):
+            for guest, host, key in search.pairs(size):
+                packed = self._pack(view, guest, host)
+                if not packed:
+                    continue
+                decisions += packed
+                search.used |= {guest.id, host.id}
+                for record in (guest, host):
+                    alone[_own(view, record)] = measured_alone(view, record)
+                if key not in memory.pairs:
+                    search.asked.add(key)
+                    trials[str(guest.id)] = [host.id, view.now]
+        if not decisions:
+            return Step()
+        new = msgspec.structs.replace(memory, alone=alone, trials=trials)
+        return Step(tuple(decisions), new, view.now + self.trial_s)
+
+    @staticmethod
+    def _pack(view: View, guest: JobRecord, host: JobRecord) -> list[Decision]:
+        """Both in the host's turn; the guest comes over if it is elsewhere."""
+        if guest.place is None or host.place is None:
+            return []
+        turn, devices = host.id, host.place.devices
+        theirs = msgspec.structs.replace(host.place.share, turn=turn)
+        mine = msgspec.structs.replace(guest.place.share, turn=turn)
+        before = {"guest_speed": guest.rate, "host_speed": host.rate}
+        before["guest_alone"], before["host_alone"] = measured_alone(view, guest), measured_alone(view, host)
+        decisions: list[Decision] = []
+        if host.place.share != theirs:
+            if check_resize(view.books, host, devices, theirs, view.now) is not None:
+                return []
+            decisions.append(Resize(host.id, devices, theirs, Why("pack", {"with": guest.id} | before)))
+        why = Why("pack", {"with": host.id} | before)
+        if guest.place.devices == devices:
+            # The rules must agree to what follows from both, so they are asked as if the host had moved already.
+            if (
+                not _fits(view, guest, host)
+                or check_resize(view.books, guest, devices, mine, view.now) is not None
+            ):
+                return []
+            return [*decisions, Resize(guest.id, devices, mine, why)]
+        if not _fits(view, guest, host) or check_move(view.books, guest, devices, mine, view.now) is not None:
+            return []
+        return [*decisions, Move(guest.id, devices, mine, why)]
+
+
+class _Search:
+    """One look for pairs; ``used`` and ``asked`` grow while it goes on."""
+
+    def __init__(self, view: View, rules: Packing, memory: Memory) -> None:
+        self._view, self._rules, self._known = view, rules, memory.pairs
+        self.slots = view.index(Slots)
+        self.asked = {_pair_of_trial(view, *entry) for entry in memory.trials.items()}
+        self.used: set[int] = set()
+        self._kinds: dict[int, _Kind] = {}
+
+    def pairs(self, size: tuple[int, int]) -> Iterator[tuple[JobRecord, JobRecord, str]]:
+        """Guest, host and the name of the pair: least busy guests first, hosts on the same slot before others."""
+        jobs = self._candidates(size)
+        room = self._view.layout.types[size[0]].memory_bytes
+        order = sorted(jobs)
+        for kind in order:
+            good: list[tuple[_Kind, str]] = []
+            for other in order:
+                if other.domain != kind.domain or kind.memory_bytes + other.memory_bytes > room:
+                    continue
+                key = _pair(self._view, jobs[kind][0], other.model)
+                if self._known.get(key, 2.0) > self._rules.least_sum:
+                    good.append((other, key))
+            for guest in tuple(jobs[kind]):
+                if guest.id not in self.used and (found := self._host(guest, jobs, good)) is not None:
+                    yield guest, *found
+
+    def _host(
+        self, guest: JobRecord, jobs: dict[_Kind, list[JobRecord]], good: list[tuple[_Kind, str]]
+    ) -> tuple[JobRecord, str] | None:
+        if guest.place is None:
+            return None
+        here, names = guest.place.devices, dict(good)
+        mates = [
+            (kind, job_id)
+            for job_id in self._view.ledger.residents[here[0]]
+            if job_id not in self.used and job_id != guest.id and (kind := self._kinds.get(job_id)) in names
+        ]
+        for kind, job_id in sorted(mates):
+            if names[kind] not in self.asked:
+                return self._view.records[job_id], names[kind]
+        if not is_settled(self._view, guest, self._rules.most_loss):
+            return None
+        for kind, key in good:
+            if key not in self.asked and (host := self._elsewhere(jobs[kind], here)) is not None:
+                return host, key
+        return None
+
+    def _elsewhere(self, hosts: list[JobRecord], here: tuple[int, ...]) -> JobRecord | None:
+        """The first of some hosts that is not taken and has room for a resident; few are looked at."""
+        while hosts and hosts[0].id in self.used:
+            hosts.pop(0)
+        residents = self._view.ledger.residents
+        for host in hosts[:_LOOK_AT]:
+            place = host.place
+            if host.id in self.used or place is None or place.devices == here:
+                continue
+            if len(residents[place.devices[0]]) < self._rules.most:
+                return host
+        return None
+
+    def _candidates(self, size: tuple[int, int]) -> dict[_Kind, list[JobRecord]]:
+        """Jobs of crowded slots that are alone in their turn and have been profiled, by kind."""
+        view, found = self._view, dict[_Kind, list[JobRecord]]()
+        forecast, name = _forecast(view), view.layout.types[size[0]].name
+        busy: dict[str, float] = {}
+        for slot in self.slots.crowded(size):
+            turns = len(view.ledger.turns_on(slot[0]))
+            for job_id in view.ledger.residents[slot[0]]:
+                record = view.records[job_id]
+                model, place = record.job.model, record.place
+                if not model or place is None or place.devices != slot or record.rate <= 0.0:
+                    continue
+                profiled = view.now - record.started_s >= self._rules.trial_s * turns
+                if not profiled or not measured_alone(view, record):
+                    continue
+                if model not in busy:
+                    busy[model] = shares_of(forecast, model, name)[0]
+                kind = _Kind(busy[model], record.job.memory_bytes, model, domain_of(record.job))
+                self._kinds[job_id] = kind
+                found.setdefault(kind, []).append(record)
+        for records in found.values():
+            records.sort(key=lambda r: r.id)
+        return found
+
+
+def _fits(view: View, guest: JobRecord, host: JobRecord) -> bool:
+    """Whether the memory of both lies within each device."""
+    if guest.place is None or host.place is None:
+        return False
+    need = guest.place.share.memory_bytes + host.place.share.memory_bytes
+    return all(need <= view.layout.device_memory[d] for d in host.place.devices)
+
+
+def _together(guest: JobRecord, host: JobRecord) -> bool:
+    mine, theirs = guest.place, host.place
+    if mine is None or theirs is None or guest.status != Status.RUNNING or host.status != Status.RUNNING:
+        return False
+    return mine.devices == theirs.devices and mine.share.turn == theirs.share.turn >= 0
+
+
+def _sum(view: View, memory: Memory, guest: JobRecord, host: JobRecord) -> float:
+    """Both speeds while their turn lasts, relative to alone; 0 if it is not known how fast they are alone."""
+    turns, _ = turns_at(view, guest)
+    total = 0.0
+    for record in (guest, host):
+        alone = memory.alone.get(_own(view, record), 0.0)
+        if not alone:
+            return 0.0
+        total += without_switching(view, record.rate, turns) / alone
+    return round(total, 6)
+
+
+def _own(view: View, record: JobRecord) -> str:
+    """Name of a speed alone."""
+    place = record.place
+    if place is None:
+        return ""
+    layout = view.layout
+    spread = " spread" if len(layout.nodes_of(place.devices)) > 1 else ""
+    return f"{record.job.model} on {len(place.devices)} {layout.types[layout.device_type[place.devices[0]]].name}{spread}"
+
+
+def _pair(view: View, record: JobRecord, model: str) -> str:
+    """Name of a pair."""
+    place = record.place
+    if place is None:
+        return ""
+    layout, (one, other) = view.layout, sorted((record.job.model, model))
+    return f"{one} with {other} on {len(place.devices)} {layout.types[layout.device_type[place.devices[0]]].name}"
+
+
+def _pair_of_trial(view: View, guest_id: str, entry: list[float]) -> str:
+    guest, host = view.running.get(int(guest_id)), view.running.get(int(entry[0]))
+    return "" if guest is None or host is None else _pair(view, guest, host.job.model)
+
+
+def _forecast(view: View) -> Forecast | None:
+    try:
+        return view.forecast
+    except RuntimeError:
+        return None
