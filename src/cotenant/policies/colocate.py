@@ -8,18 +8,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from cotenant.model.params import Params
-from cotenant.model.plan import EMPTY, Decision, Plan, Reserve, Start, Why
-from cotenant.model.rules import check_start
+from cotenant.model.plan import EMPTY, Decision, Plan
 from cotenant.model.view import View
 from cotenant.policies.candidates import Candidates
-from cotenant.policies.circles import circle_of, share_of
-from cotenant.policies.overdue import soonest_anywhere, soonest_block
+from cotenant.policies.circles import circle_of
+from cotenant.policies.overdue import serve_overdue
 from cotenant.policies.verdicts import Bounds
 
 __all__ = ["Colocate"]
-
-_OVERDUE = Why("overdue-reservation")
-_DROPPED = Why("reservation-unusable")
 
 
 class Colocate(Params):
@@ -75,7 +71,7 @@ class Colocate(Params):
             index = view.index(Candidates, self._bounds)
         wake = None
         if self.patience_s and len(view.queue):
-            plan, wake = self._overdue(view)
+            plan, wake = serve_overdue(view, self.patience_s)
             if plan is not None:
                 return plan
         if not index.heap:
@@ -95,28 +91,3 @@ class Colocate(Params):
             index.exhausted()
             if record.hold is None and (beside or circle_of(record.job) is None):
                 holds.append(index.hold(record))
-
-    def _overdue(self, view: View) -> tuple[Plan | None, float | None]:
-        """Serve the reservation, or make one for a head that has waited too long."""
-        reserved = view.ledger.reserved
-        if reserved:
-            owner = view.records[min(reserved.values())]
-            ledger = view.ledger
-            if not all(ledger.usable[d] for d in owner.reserved):
-                return Plan((Reserve(owner.id, (), _DROPPED),), again=True), None
-            if not any(ledger.residents[d] for d in owner.reserved):
-                share = share_of(owner.job, ledger.layout.device_memory[owner.reserved[0]])
-                start = Start(owner.id, owner.reserved, share, _OVERDUE)
-                if check_start(view.books, owner, owner.reserved, share) is None:
-                    return Plan((start,), again=True), None
-            return None, None
-        head = view.queue.head()
-        if head is None or head.shape.gpus == 0 or (view.books.limits and view.limit_refusal(head)):
-            return None, None
-        due = head.queued_s + self.patience_s
-        if view.now < due:
-            return None, due
-        devices = soonest_block(view, head) if head.shape.single else soonest_anywhere(view, head)
-        if not devices:
-            return None, None
-        return Plan((Reserve(head.id, devices, _OVERDUE),), again=True), None

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from cotenant.model.plan import Plan, Reserve, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
+from cotenant.policies.circles import share_of
 
-__all__ = ["soonest_anywhere", "soonest_block"]
+__all__ = ["serve_overdue", "soonest_anywhere", "soonest_block"]
+
+_OVERDUE = Why("overdue-reservation")
+_DROPPED = Why("reservation-unusable")
 
 
 def soonest_block(view: View, record: JobRecord) -> tuple[int, ...]:
@@ -54,3 +59,33 @@ def _empty_at(view: View, device: int, now: float) -> float:
         record = view.records[job_id]
         ends.append(record.remaining_at(now) / max(record.rate, 0.05))
     return max(ends)
+
+
+def serve_overdue(view: View, patience_s: float) -> tuple[Plan | None, float | None]:
+    """Start whom devices are reserved for, or reserve some for a head that has waited too long.
+
+    Returns
+    -------
+    Plan or None
+        What to do now.
+    float or None
+        When to ask again, if there is nothing to do yet.
+    """
+    ledger = view.ledger
+    if ledger.reserved:
+        owner = view.records[min(ledger.reserved.values())]
+        if not all(ledger.usable[d] for d in owner.reserved) or view.limit_refusal(owner) is not None:
+            return Plan((Reserve(owner.id, (), _DROPPED),), again=True), None
+        if not any(ledger.residents[d] for d in owner.reserved):
+            share = share_of(owner.job, view.layout.device_memory[owner.reserved[0]])
+            if view.refusal(owner, owner.reserved, share) is None:
+                return Plan((Start(owner.id, owner.reserved, share, _OVERDUE),), again=True), None
+        return None, None
+    head = view.queue.head()
+    if head is None or head.shape.gpus == 0 or (view.books.limits and view.limit_refusal(head)):
+        return None, None
+    due_s = head.queued_s + patience_s
+    if view.now < due_s:
+        return None, due_s
+    devices = soonest_block(view, head) if head.shape.single else soonest_anywhere(view, head)
+    return (Plan((Reserve(head.id, devices, _OVERDUE),), again=True) if devices else None), None
