@@ -222,13 +222,13 @@ class _Search:
         """Guest, host and the name of the pair: least busy guests first, hosts on the same slot before others."""
         jobs = self._candidates(size)
         room = self._view.layout.types[size[0]].memory_bytes
-        order = sorted(jobs)
+        order, some = sorted(jobs), {kind: records[0] for kind, records in jobs.items()}
         for kind in order:
             good: list[tuple[_Kind, str]] = []
             for other in order:
                 if other.domain != kind.domain or kind.memory_bytes + other.memory_bytes > room:
                     continue
-                key = _pair(self._view, jobs[kind][0], other.model)
+                key = _pair(self._view, some[kind], other.model)
                 if self._known.get(key, 2.0) > self._rules.least_sum:
                     good.append((other, key))
             for guest in tuple(jobs[kind]):
