@@ -158,7 +158,7 @@ class Gandiva(Sharer):
     def _looks(self, view: View) -> Iterator[Callable[[View, Memory], Step]]:
         """What to look at now, in order; the dear ones only every ``period_s``."""
         measures = view.settings.rate_events
-        packing = Packing(self.trial_s, self.least_sum, self.most_loss, self._sharers(view))
+        packing = Packing(self.trial_s, self.least_sum, self.most_loss, self._sharers(view), self.period_s)
         if self.packing and measures:
             yield packing.judge
         if self.migration:

@@ -86,12 +86,15 @@ class Packing(NamedTuple):
         See ``turns.is_settled``; for pairs that need a move.
     most : int
         Most residents of a slot.
+    period_s : float
+        Seconds between two looks.
     """
 
     trial_s: float
     least_sum: float
     most_loss: float
     most: int
+    period_s: float
 
     # -- judging -----------------------------------------------------------------------
 
@@ -123,21 +126,19 @@ class Packing(NamedTuple):
 
     def watch(self, view: View, memory: Memory) -> Step:
         """Pairs kept before that do not pay any more."""
-        slots, undo, pairs = view.index(Slots), [], dict(memory.pairs)
-        tried = memory.trials.keys() | {str(int(host)) for host, _ in memory.trials.values()}
+        slots, running = view.index(Slots), view.running
+        tried = {int(i) for i in memory.trials} | {int(host) for host, _ in memory.trials.values()}
+        pairs, undo = dict(memory.pairs), list[Decision]()
         for slot in tuple(slots.packed):
-            for guest_id in view.ledger.residents[slot[0]]:
-                guest = view.records[guest_id]
-                _, mates = turns_at(view, guest)
-                if (
-                    not mates
-                    or mates[0].id > guest_id
-                    or not tried.isdisjoint((str(guest_id), str(mates[0].id)))
-                ):
+            for mates in slots.groups[slot].values():
+                if len(mates) != 2 or not tried.isdisjoint(mates):
                     continue
-                host = mates[0]
-                since_s = max(guest.rated_s, host.rated_s)
-                if min(guest.rate, host.rate) <= 0.0 or view.now - since_s < self.trial_s:
+                host, guest = running[mates[0]], running[mates[1]]
+                measured_s = view.now - max(guest.rated_s, host.rated_s)
+                # What has gone on unchanged for longer was judged at the last look.
+                if not self.trial_s <= measured_s <= self.trial_s + self.period_s or not _together(
+                    guest, host
+                ):
                     continue
                 measured = _sum(view, memory, guest, host)
                 if 0.0 < measured <= self.least_sum:
@@ -275,19 +276,19 @@ class _Search:
         forecast, name = _forecast(view), view.layout.types[size[0]].name
         busy: dict[str, float] = {}
         for slot in self.slots.crowded(size):
-            turns = len(view.ledger.turns_on(slot[0]))
-            for job_id in view.ledger.residents[slot[0]]:
-                record = view.records[job_id]
+            groups = self.slots.groups[slot]
+            for mates in groups.values():
+                record = view.records[mates[0]]
                 model, place = record.job.model, record.place
-                if not model or place is None or place.devices != slot or record.rate <= 0.0:
+                if len(mates) > 1 or not model or place is None or place.devices != slot:
                     continue
-                profiled = view.now - record.started_s >= self._rules.trial_s * turns
+                profiled = view.now - record.started_s >= self._rules.trial_s * len(groups)
                 if not profiled or not measured_alone(view, record):
                     continue
                 if model not in busy:
                     busy[model] = shares_of(forecast, model, name)[0]
                 kind = _Kind(busy[model], record.job.memory_bytes, model, domain_of(record.job))
-                self._kinds[job_id] = kind
+                self._kinds[record.id] = kind
                 found.setdefault(kind, []).append(record)
         for records in found.values():
             records.sort(key=lambda r: r.id)

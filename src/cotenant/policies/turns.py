@@ -26,6 +26,8 @@ class Slots(Index):
     ----------
     levels : dict
         For each device type and size, for each number of residents: the slots, ascending.
+    groups : dict of Slot to dict of int to tuple of int
+        For each slot, for each of its turns: who has it, ascending. A turn of one's own is ``~job``.
     packed : list of Slot
         Slots where some residents share a turn, ascending.
     uneven : dict of (int, int) to dict of int to int
@@ -37,6 +39,7 @@ class Slots(Index):
     def __init__(self, view: View) -> None:
         self._ledger, self._layout = view.ledger, view.layout
         self.levels: dict[_Class, dict[int, list[Slot]]] = {}
+        self.groups: dict[Slot, dict[int, tuple[int, ...]]] = {}
         self.packed: list[Slot] = []
         self.uneven: dict[tuple[int, int], dict[int, int]] = {}
         self.busy = 0
@@ -83,15 +86,21 @@ class Slots(Index):
             self._refresh(place.devices)
 
     def _refresh(self, slot: Slot) -> None:
-        residents = len(self._ledger.residents[slot[0]])
-        now = (residents, len(self._ledger.turns_on(slot[0]))) if residents else None
+        ledger, groups = self._ledger, dict[int, tuple[int, ...]]()
+        residents = ledger.residents[slot[0]]
+        for job_id in residents:
+            turn = ledger.share_on(job_id, slot[0]).turn
+            key = turn if turn >= 0 else ~job_id
+            groups[key] = (*groups.get(key, ()), job_id)
+        now = (len(residents), len(groups)) if residents else None
         before = self._at.get(slot)
-        if now == before:
+        self.groups[slot] = groups
+        if now == before and now is not None:
             return
         if before is not None:
             self._count(slot, before, -1)
         if now is None:
-            del self._at[slot]
+            del self._at[slot], self.groups[slot]
             return
         self._at[slot] = now
         self._count(slot, now, 1)
@@ -124,17 +133,16 @@ def _listed(slots: list[Slot], slot: Slot, by: int) -> None:
         del slots[bisect_left(slots, slot)]
 
 
-def turns_at(view: View, record: JobRecord) -> tuple[int, list[JobRecord]]:
-    """Turns on a running job's devices, and who shares its own with it."""
-    ledger, place = view.ledger, record.place
+def turns_at(view: View, record: JobRecord) -> tuple[int, tuple[int, ...]]:
+    """Turns on a running job's devices, and who has the same one, itself among them."""
+    place = record.place
     if place is None:
-        return 0, []
-    device, turn = place.devices[0], place.share.turn
-    mates = []
-    if turn >= 0:
-        others = [j for j in ledger.residents[device] if j != record.id]
-        mates = [view.records[j] for j in others if ledger.share_on(j, device).turn == turn]
-    return len(ledger.turns_on(device)), mates
+        return 0, ()
+    groups = view.index(Slots).groups.get(place.devices)
+    if not groups:
+        return 1, (record.id,)
+    turn = place.share.turn
+    return len(groups), groups[turn if turn >= 0 else ~record.id]
 
 
 def without_switching(view: View, rate: float, turns: int) -> float:
@@ -148,7 +156,7 @@ def without_switching(view: View, rate: float, turns: int) -> float:
 def measured_alone(view: View, record: JobRecord) -> float:
     """A running job's speed as measured while its turn lasts; 0 if it is not alone then, or does not work."""
     turns, mates = turns_at(view, record)
-    if mates or record.status != Status.RUNNING or record.id in view.ledger.leaving:
+    if len(mates) != 1 or record.status != Status.RUNNING or record.id in view.ledger.leaving:
         return 0.0
     return without_switching(view, record.rate, turns)
 
