@@ -16,6 +16,7 @@ from cotenant.engine import mistakes
 from cotenant.engine.collector import seldom_collected
 from cotenant.engine.foretelling import Foretelling
 from cotenant.engine.header import closing, opening
+from cotenant.engine.learning import Learning
 from cotenant.engine.log import LogWriter
 from cotenant.engine.retries import tried_again
 from cotenant.engine.state import State
@@ -119,6 +120,7 @@ class Loop:
         self._starts_now, self._most_starts = 0, self.settings.starts_per_event
         self._wakes = Wakes(self.state, executor, policy)
         self._foretelling = Foretelling(self.state, forecast, self._happen)
+        Learning(self.state, forecast)
         self._idle = getattr(policy, "idle_without_queue", False)
         self._handlers: dict[type, Callable[[Any, float], Refusal | None]] = {
             Start: self._start,

@@ -22,6 +22,7 @@ __all__ = [
     "Executor",
     "Forecast",
     "Interval",
+    "LearnsSpeeds",
     "Policy",
     "RuntimeForecast",
     "TellsUsage",
@@ -100,6 +101,17 @@ class Forecast(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Plain JSON for the log."""
+
+
+@runtime_checkable
+class LearnsSpeeds(Protocol):
+    """What a forecast may offer besides: it learns from speeds that light samples measured."""
+
+    def learn(self, model: str, beside: tuple[str, ...], device_type: str, speed: float) -> None:
+        """A speed beside these jobs (sorted), divided by that alone, was measured.
+
+        ``version`` changes once predictions do, which may be later: to learn in batches is cheaper.
+        """
 
 
 @runtime_checkable

@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
         changed; the sample tells what work the job declared (``Sampled``). 0: never.
     sample_noise : float
         Spread of the logarithm of what a sample measures: an assumption.
+    sample_learns : bool
+        Whether forecasts of speeds that can learn do so from samples of jobs beside others.
     """
 
     gang_span: Literal["never", "larger-than-node", "any"] = "larger-than-node"
@@ -85,6 +87,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
     rate_events: bool = True
     sample_s: float = 0.0
     sample_noise: float = 0.05
+    sample_learns: bool = True
 
     def transfer_s(self, job: Job) -> float:
         """Seconds to save a job's state, or to load it: the price the world charges and policies reckon with."""

@@ -25,6 +25,7 @@ from cotenant.predictors.interference.compiled import CompiledWorld
 from cotenant.predictors.interference.jobs import World
 from cotenant.predictors.interference.modelfile import card_of, load_predictor
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
+from cotenant.predictors.live import LiveSpeeds
 from cotenant.profiles.catalogue import measured_as
 from cotenant.profiles.compose import Query
 from cotenant.profiles.kinds import KINDS, canonical_model, usage_of
@@ -68,6 +69,7 @@ class AdaptiveForecast:
         )
         self._solo = SoloSpeeds(cluster, "gavel-2019-08")
         self._version = 1
+        self._live = LiveSpeeds()
         self._start()
 
     def _start(self) -> None:
@@ -130,6 +132,27 @@ class AdaptiveForecast:
         self.predictor.observe(runs)
         self._version += 1
         self._start()
+
+    def learn(self, model: str, beside: tuple[str, ...], device_type: str, speed: float) -> None:
+        """Learn a speed that a light sample measured, in batches (``predictors.live``)."""
+        if self._live.add((model, beside, device_type), speed):
+            self.observe(self._co_runs(self._live.take()))
+
+    def _co_runs(self, speeds: dict[Query, float]) -> list[CoRun]:
+        """Measured speeds as co-runs, of whose other jobs nothing is told if they were not sampled."""
+        sets = dict.fromkeys((tuple(sorted((model, *beside))), kind) for model, beside, kind in speeds)
+        found = []
+        for number, (models, device_type) in enumerate(sets):
+            compiled = self._compiled(device_type)
+            source, name = compiled.world
+            names, sides = self._names[compiled.world], []
+            for i, model in enumerate(models):
+                speed = speeds.get((model, models[:i] + models[i + 1 :], device_type))
+                job = names.get(canonical_model(model)) or config_of(model)
+                sides.append(CoSide(job=job, speed=speed, label_ok=speed is not None))
+            row = f"sampled-{self._version}-{number}"
+            found.append(CoRun(row_id=row, source=source, device_type=name, sides=tuple(sides)))
+        return found
 
     def describe(self) -> dict[str, Any]:
         """Plain JSON for the log."""

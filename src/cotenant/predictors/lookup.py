@@ -18,13 +18,15 @@ from typing import Any
 
 from cotenant.errors import ConfigError
 from cotenant.model.cluster import Cluster
+from cotenant.model.ports import Interval
 from cotenant.predictors.base import PairForecast, SpeedSetup
+from cotenant.predictors.live import LiveSpeeds
 from cotenant.profiles.catalogue import measured_as
-from cotenant.profiles.compose import Composer
+from cotenant.profiles.compose import Composer, Query
 from cotenant.profiles.draws import uniform
 from cotenant.profiles.kinds import canonical_model
 from cotenant.profiles.pairfit import ANALYTIC, FITTED, MEASURED, PairFit, fitted_speed
-from cotenant.profiles.physics import Usage
+from cotenant.profiles.physics import MIN_SPEED, Usage
 from cotenant.profiles.solo import SoloSpeeds
 from cotenant.profiles.table import CoRunTable, Side
 
@@ -55,7 +57,45 @@ class LookupForecast(PairForecast):
         self._fit = PairFit(sides)
         self._widths, self._pooled = _quantiles(sides, seed)
         self._solo = SoloSpeeds(cluster, "gavel-2019-08")
+        self._live, self._version = LiveSpeeds(), 1
+        self._learnt: dict[Query, tuple[int, float]] = {}
+        self._compose()
+
+    def _compose(self) -> None:
+        self._memo.clear()
         self._composer = Composer(self._pair, self._fit.usage, self._fit.contention)
+
+    @property
+    def version(self) -> int:
+        """Changes when predictions change."""
+        return self._version
+
+    def learn(self, model: str, beside: tuple[str, ...], device_type: str, speed: float) -> None:
+        """Learn a speed that a light sample measured, in batches (``predictors.live``).
+
+        What was known before counts as one more measurement. Pairs learnt are what larger sets
+        are composed of; for a set that was measured itself the composition is what was known.
+        """
+        if self._live.add((model, beside, device_type), speed):
+            self._learnt.update((query, self._live.measured(query)) for query in self._live.take())
+            self._version += 1
+            self._compose()
+
+    def _blended(self, query: Query, said: Interval) -> Interval:
+        count, mean = self._learnt.get(query, (0, 0.0))
+        if len(query[1]) < 2 or not count:
+            return said
+        shift = count * (min(mean, 1.0) - said.mean) / (count + 1)
+        narrow = 1.0 / math.sqrt(count + 1)
+        middle = said.mean + shift
+        low, high = middle - narrow * (said.mean - said.low), middle + narrow * (said.high - said.mean)
+        return Interval(middle, max(low, MIN_SPEED), min(high, 1.0))
+
+    def _single(self, query: Query) -> Interval:
+        return self._blended(query, super()._single(query))
+
+    def _computed(self, queries: list[Query]) -> list[Interval]:
+        return [self._blended(q, said) for q, said in zip(queries, super()._computed(queries), strict=True)]
 
     @classmethod
     def from_setup(cls, setup: SpeedSetup) -> LookupForecast:
@@ -90,6 +130,14 @@ class LookupForecast(PairForecast):
         }
 
     def _pair(self, model: str, other: str, device_type: str) -> tuple[float, int]:
+        excess, level = self._known_pair(model, other, device_type)
+        count, mean = self._learnt.get((model, (other,), device_type), (0, 0.0))
+        if not count:
+            return excess, level
+        speed = (1.0 / (1.0 + excess) + count * min(mean, 1.0)) / (count + 1)
+        return 1.0 / speed - 1.0, MEASURED
+
+    def _known_pair(self, model: str, other: str, device_type: str) -> tuple[float, int]:
         speed = self._table.lookup(canonical_model(model), canonical_model(other), measured_as(device_type))
         if speed is not None:
             return 1.0 / speed - 1.0, MEASURED
