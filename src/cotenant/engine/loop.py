@@ -108,8 +108,7 @@ class Loop:
         self._appliers = watched(self.state, on_event) if on_event else self.state.appliers
         if (half_life_s := getattr(policy, "usage_half_life_s", None)) is not None:
             self.state.track_usage(half_life_s)
-        self.policy = policy
-        self.executor = executor
+        self.policy, self.executor = policy, executor
         self.view = View(self.state, forecast, seed)
         self.log = log or LogWriter()
         self._observers = tuple(observers)
