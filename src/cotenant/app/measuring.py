@@ -143,6 +143,13 @@ def measure(
     fit: Annotated[
         bool, typer.Option("--fit", help="Then fit, and show predictions of pairs that the fit had not seen.")
     ] = False,
+    retry_failed: Annotated[
+        bool,
+        typer.Option(
+            "--retry-failed",
+            help="Try jobs again that failed in earlier sessions; those that never ran may have changed in the file.",
+        ),
+    ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what would be measured.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: Json = False,
@@ -168,7 +175,9 @@ def measure(
     command = ["cotenant", *sys.argv[1:]]
     tell = None if quiet else _Teller()
     remark = None if tell is None else tell.remark
-    campaign = Campaign(file, target, output, command=command, tell=tell, remark=remark)
+    campaign = Campaign(
+        file, target, output, retry_failed=retry_failed, command=command, tell=tell, remark=remark
+    )
     outcome = campaign.run()
     if not (fit and as_json and not outcome.interrupted):
         _show_outcome(outcome, output, as_json)
@@ -233,6 +242,7 @@ def _show_outcome(outcome: Outcome, output: Path, as_json: bool) -> None:
 
         estimates = [msgspec.to_builtins(found) for found in tables.estimates.values()]
         body: dict[str, Any] = {"complete": outcome.complete, "interrupted": outcome.interrupted}
+        body["skipped"] = outcome.skipped
         print_json(body | {"used_s": outcome.used_s, "sets": estimates, "folder": str(output)})
         return
     if sys.stderr.isatty():
@@ -257,10 +267,16 @@ def _show_outcome(outcome: Outcome, output: Path, as_json: bool) -> None:
 def _ending(outcome: Outcome) -> str:
     if outcome.interrupted:
         return "interrupted"
-    if outcome.complete:
+    if not outcome.complete:
+        late = f" for {', '.join(outcome.put_off)}" if outcome.put_off else ""
+        return f"the budget ended first{late}; the same command with a larger --budget goes on"
+    if not outcome.skipped:
         return "all sets are known as well as asked"
-    late = f" for {', '.join(outcome.put_off)}" if outcome.put_off else ""
-    return f"the budget ended first{late}; the same command with a larger --budget goes on"
+    left_out = "; ".join(f"{name} ({why})" for name, why in outcome.skipped.items())
+    return (
+        f"all other sets are known as well as asked; left out, with their sets: {left_out}; "
+        "when they are mended, the same command with --retry-failed tries them again"
+    )
 
 
 def _fit(outcome: Outcome, output: Path, seed: int, as_json: bool) -> None:
@@ -286,6 +302,7 @@ def _fit(outcome: Outcome, output: Path, seed: int, as_json: bool) -> None:
         import msgspec
 
         body: dict[str, Any] = {"complete": outcome.complete, "used_s": outcome.used_s, "folder": str(output)}
+        body["skipped"] = outcome.skipped
         body |= {"sets": [msgspec.to_builtins(one) for one in tables.estimates.values()]}
         print_json(body | {"unseen": [msgspec.to_builtins(one) for one in found], "median_error": errors})
         return

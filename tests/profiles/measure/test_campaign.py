@@ -29,9 +29,13 @@ pytestmark = [
 JobsFile = Callable[..., Path]
 
 
-def _measure(path: Path, folder: Path) -> Outcome:
+def _measure(
+    path: Path, folder: Path, *, retry: bool = False, said: Callable[[str], None] | None = None
+) -> Outcome:
     file = read_jobs(path)
-    return Campaign(file, parse_target(file.settings.device), folder, command=["cotenant", "measure"]).run()
+    target = parse_target(file.settings.device)
+    command = ["cotenant", "measure"]
+    return Campaign(file, target, folder, command=command, retry_failed=retry, remark=said).run()
 
 
 def _cli(path: Path, folder: Path, marker: str) -> subprocess.Popen[str]:
@@ -176,6 +180,45 @@ def test_failures_are_recorded_as_what_they_are(jobs_file: JobsFile, kit: Any, t
     assert rows["big", "w"].status == "unmeasured"
     assert rows["crash", "w"].sides[0].speed is None
     assert not rows["crash", "w"].sides[0].label_ok
+    assert kit.living(str(tmp_path)) == []
+
+
+def test_a_job_that_never_reported_a_step_is_tried_again_on_request(
+    jobs_file: JobsFile, kit: Any, tmp_path: Path
+) -> None:
+    def written(mended: str) -> Path:
+        path = jobs_file(kit.job("w", kit.WORK), kit.job("mute", mended), more="self_pairs = false")
+        path.write_text(path.read_text().replace('start_timeout = "20s"', 'start_timeout = "3s"'))
+        return path
+
+    why = "no steps: 0 steps in 3 s; does it report them to $COTENANT_STEPS?"
+    first = _measure(written("import time; time.sleep(60)"), tmp_path / "out")
+    assert first.skipped == {"mute": why}
+    assert first.tables.co_runs[0].status == "unmeasured"
+
+    # The same command goes on without it, and says so.
+    said: list[str] = []
+    again = _measure(written("import time; time.sleep(60)"), tmp_path / "out", said=said.append)
+    assert again.repeats == first.repeats and again.skipped == {"mute": why}
+    assert said == [
+        f"mute is left out, with its sets: in an earlier session it failed ({why}); --retry-failed tries it again"
+    ]
+
+    # Mended, it is another job: refused as such, unless it is to be tried again.
+    mended = written(kit.WORK)
+    with pytest.raises(ConfigError, match="begun with other jobs"):
+        _measure(mended, tmp_path / "out")
+    third = _measure(mended, tmp_path / "out", retry=True)
+    assert third.complete and third.skipped == {}
+    (run,) = third.tables.co_runs
+    assert run.status == "ok" and all(side.speed for side in run.sides)
+    assert {solo.job.model: solo.note for solo in third.tables.solo_runs} == {"w": "", "mute": ""}
+    # From now on the mended job is the folder's, with and without the option; one that ran is not changed.
+    assert _measure(mended, tmp_path / "out").repeats == third.repeats
+    changed = jobs_file(kit.job("w", kit.SLEEP), kit.job("mute", kit.WORK), more="self_pairs = false")
+    changed.write_text(changed.read_text().replace('start_timeout = "20s"', 'start_timeout = "3s"'))
+    with pytest.raises(ConfigError, match="begun with other jobs"):
+        _measure(changed, tmp_path / "out", retry=True)
     assert kit.living(str(tmp_path)) == []
 
 

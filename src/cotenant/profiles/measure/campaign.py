@@ -68,6 +68,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     repeats : int
     put_off : tuple of str
         Jobs that did not come to a step in what the budget left them; a larger one tries them again.
+    skipped : dict of str to str
+        Jobs that failed and are not tried again unless asked for, with why.
     """
 
     tables: Tables
@@ -76,6 +78,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     used_s: float
     repeats: int
     put_off: tuple[str, ...] = ()
+    skipped: dict[str, str] = {}
 
 
 class Campaign:
@@ -87,6 +90,8 @@ class Campaign:
     target : Target
     folder : Path
         New, empty, or of an earlier session of the same campaign.
+    retry_failed : bool
+        Try jobs again that failed in earlier sessions; those that never ran may be other ones than then.
     command : sequence of str
         For the manifest.
     tell : callable, optional
@@ -101,11 +106,13 @@ class Campaign:
         target: Target,
         folder: Path,
         *,
+        retry_failed: bool = False,
         command: Sequence[str] = (),
         tell: Callable[[Progress], None] | None = None,
         remark: Callable[[str], None] | None = None,
     ) -> None:
         self.file, self.target, self.folder = file, target, folder
+        self._retry = retry_failed
         self._command, self._tell, self._remark = list(command), tell, remark
         self._told: set[tuple[str, str, str]] = set()
         settings = file.settings
@@ -124,7 +131,7 @@ class Campaign:
             If the folder holds something else.
         """
         _claim(self.folder)
-        journal = Journal(self.folder / JOURNAL, self._start())
+        journal = Journal(self.folder / JOURNAL, self._start(), others=self._retry)
         complete = interrupted = False
         epoch_ns = time.monotonic_ns()
         try:
@@ -136,18 +143,21 @@ class Campaign:
             journal.note_time((time.monotonic_ns() - epoch_ns) / 1e9)
             journal.close()
         tables = self._write(journal.repeats, complete, interrupted, journal.used_s)
+        schedule = Schedule(self.file, journal.session, retry=self._retry)
         return Outcome(
             tables=tables,
             complete=complete,
             interrupted=interrupted,
             used_s=journal.used_s,
             repeats=len(journal.repeats),
-            put_off=tuple(Schedule(self.file, journal.session).put_off(journal.repeats)),
+            put_off=tuple(schedule.put_off(journal.repeats)),
+            skipped=schedule.skipped(journal.repeats),
         )
 
     def _measure(self, journal: Journal, epoch_ns: int) -> bool:
         """The loop; True if nothing was left to do."""
-        schedule = Schedule(self.file, journal.session)
+        schedule = Schedule(self.file, journal.session, retry=self._retry)
+        self._say_skipped(schedule, journal)
         before_s = journal.used_s
         written_s = 0.0
         fleet = Fleet(
@@ -195,6 +205,15 @@ class Campaign:
                     text += f"; its output: {log}"
                 self._remark(text)
             self._told.add(what)
+
+    def _say_skipped(self, schedule: Schedule, journal: Journal) -> None:
+        if self._remark is None:
+            return
+        for name, why in schedule.skipped(journal.repeats).items():
+            self._remark(
+                f"{name} is left out, with its sets: in an earlier session it failed ({why}); "
+                "--retry-failed tries it again"
+            )
 
     def _say(self, journal: Journal, used_s: float, chosen: Next) -> None:
         if self._tell is not None:

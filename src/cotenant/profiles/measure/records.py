@@ -128,6 +128,8 @@ class Journal:
     path : Path
     start : JournalStart
         Written if the file is new; otherwise it must agree with what is there.
+    others : bool
+        Whether jobs that never ran may be other ones than they were then; ``start`` is then written again.
 
     Raises
     ------
@@ -135,8 +137,9 @@ class Journal:
         If the file belongs to other jobs, another device, machine, clock or seed.
     """
 
-    def __init__(self, path: Path, start: JournalStart) -> None:
+    def __init__(self, path: Path, start: JournalStart, *, others: bool = False) -> None:
         self.path = path
+        self._others = others
         self.repeats: list[Repeat] = []
         self._used: dict[int, float] = {}
         self._begun = False
@@ -154,20 +157,42 @@ class Journal:
         if len(whole) < len(data):
             # The line that was being written when the process was killed.
             os.truncate(self.path, len(whole))
+        latest: JournalStart | None = None
         for count, line in enumerate(whole.splitlines(), 1):
             try:
                 found = msgspec.json.decode(line, type=Repeat | Session | JournalStart)
             except msgspec.MsgspecError as error:
                 raise ConfigError(f"{self.path}:{count}: is no line of a journal: {error}") from None
             if isinstance(found, JournalStart):
-                _compare(self.path, found, start)
-                self._begun = True
+                latest = found
             elif isinstance(found, Session):
                 self._used[found.session] = max(self._used.get(found.session, 0.0), found.used_s)
             else:
                 self.repeats.append(found)
-        if whole and not self._begun:
-            raise ConfigError(f"{self.path}: does not begin as a journal of measurements")
+            if whole and count == 1 and latest is None:
+                raise ConfigError(f"{self.path}: does not begin as a journal of measurements")
+        if latest is not None:
+            self._begun = self._agrees(latest, start)
+
+    def _agrees(self, found: JournalStart, start: JournalStart) -> bool:
+        """Whether the journal's jobs are those of ``start``; False where only jobs that never ran are not.
+
+        Raises
+        ------
+        ConfigError
+            If they do not agree, or something else does not.
+        """
+        ran = {member.job for repeat in self.repeats for member in repeat.members}
+        kept = found
+        if self._others:
+            before = {str(job["name"]): job for job in found.jobs}
+            jobs = [before.get(job["name"], job) if job["name"] in ran else job for job in start.jobs]
+            gone = [
+                job for name, job in before.items() if name in ran and name not in {j["name"] for j in jobs}
+            ]
+            kept = msgspec.structs.replace(found, jobs=[*jobs, *gone])
+        _compare(self.path, kept, start)
+        return kept.jobs == found.jobs
 
     def add(self, repeat: Repeat) -> None:
         """Keep a measurement, on disk when this returns."""

@@ -61,10 +61,13 @@ class Schedule:
     file : MeasureFile
     session : int
         Times are compared within it alone.
+    retry : bool
+        Whether jobs and sets that failed in earlier sessions are tried again.
     """
 
-    def __init__(self, file: MeasureFile, session: int) -> None:
+    def __init__(self, file: MeasureFile, session: int, *, retry: bool = False) -> None:
         self.sets = all_sets(file)
+        self._retry = retry
         self._settings, self._session = file.settings, session
         self._solo_every = file.settings.seconds("solo_every")
         self._names = [job.name for job in file.jobs]
@@ -118,7 +121,8 @@ class Schedule:
         for repeat in repeats:
             if repeat.jobs in done:
                 done[repeat.jobs] += bool(repeat.members)
-                failed[repeat.jobs] += any(failure.what != "no time" for failure in repeat.failures)
+                if self._counts(repeat):
+                    failed[repeat.jobs] += any(failure.what != "no time" for failure in repeat.failures)
         alive = {s for s in self.sets if failed[s] < _TRIES and dead.isdisjoint(s)}
         doubtful = self._doubtful(repeats)
         for number in range(settings.min_repeats):
@@ -142,8 +146,24 @@ class Schedule:
         for repeat in repeats:
             if len(repeat.jobs) == 1 and repeat.jobs[0] in failed:
                 before = failed[repeat.jobs[0]]
-                failed[repeat.jobs[0]] = [*before, repeat] if repeat.failures else []
+                if not repeat.failures:
+                    failed[repeat.jobs[0]] = []
+                elif self._counts(repeat):
+                    failed[repeat.jobs[0]] = [*before, repeat]
         return failed
+
+    def _counts(self, repeat: Repeat) -> bool:
+        """Whether a failure speaks against another try."""
+        return not self._retry or repeat.session == self._session
+
+    def skipped(self, repeats: Sequence[Repeat]) -> dict[str, str]:
+        """Jobs that are not tried again, with the last failure of each in words."""
+        late = set(self.put_off(repeats))
+        return {
+            name: f"{found[-1].failures[0].what}: {found[-1].failures[0].detail}"
+            for name, found in self._failures(repeats).items()
+            if name in self._dead(repeats) - late
+        }
 
     def put_off(self, repeats: Sequence[Repeat]) -> list[str]:
         """Jobs that did not come to a step in what the budget of this session left them."""
