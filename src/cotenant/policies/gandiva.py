@@ -23,7 +23,7 @@ from cotenant.policies.pairs import Memory, Packing, Step
 from cotenant.policies.pools import Order
 from cotenant.policies.relocation import Scattered, defragment, even_out, lower, unite
 from cotenant.policies.sharing import Sharer
-from cotenant.policies.turns import Slots
+from cotenant.policies.slots import Slots
 
 __all__ = ["Gandiva"]
 

@@ -15,7 +15,7 @@ from cotenant.model.records import JobRecord
 from cotenant.model.rules import check_resize
 from cotenant.model.view import Index, View
 from cotenant.policies.pairs import Memory, Step
-from cotenant.policies.turns import is_settled
+from cotenant.policies.slots import is_settled
 
 __all__ = ["Elastic", "grow", "shrink"]
 

@@ -18,7 +18,7 @@ from cotenant.model.records import JobRecord, Status
 from cotenant.model.rules import check_move, check_resize
 from cotenant.model.view import View
 from cotenant.policies.demands import domain_of
-from cotenant.policies.turns import Slots, is_settled, measured_alone, turns_at, without_switching
+from cotenant.policies.slots import Slots, is_settled, measured_alone, turns_at, without_switching
 
 __all__ = ["Memory", "Packing", "Step"]
 
@@ -83,7 +83,7 @@ class Packing(NamedTuple):
     least_sum : float
         What both speeds relative to alone must add up to, at least a little more than this.
     most_loss : float
-        See ``turns.is_settled``; for pairs that need a move.
+        See ``slots.is_settled``; for pairs that need a move.
     most : int
         Most residents of a slot.
     period_s : float

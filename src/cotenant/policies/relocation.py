@@ -19,7 +19,7 @@ from cotenant.model.rules import check_move
 from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 from cotenant.policies.affinity import Affinity
-from cotenant.policies.turns import Slots, is_settled, measured_alone, turns_at
+from cotenant.policies.slots import Slots, is_settled, measured_alone, turns_at
 
 __all__ = ["Scattered", "defragment", "even_out", "lower", "unite"]
 
