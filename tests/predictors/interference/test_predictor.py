@@ -317,6 +317,9 @@ def test_a_saved_predictor_says_the_same_and_is_data(
     path.write_text('{"format": "other"}')
     with pytest.raises(ConfigError, match="no fitted predictor"):
         load_predictor(path)
+    path.write_text('{"format": "cotenant-interference/1"}')
+    with pytest.raises(ConfigError, match=r"another version of cotenant .*fit it again"):
+        load_predictor(path)
 
 
 def test_nothing_to_learn_from_and_unknown_zoos_are_refused() -> None:

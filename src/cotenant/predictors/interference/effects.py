@@ -6,6 +6,9 @@ Williams 2006, "Gaussian Processes for Machine Learning", section 5.4.2, for gro
 ``z_G - (K^-1)_GG^-1 (K^-1 z)_G`` with covariance ``(K^-1)_GG^-1``. So grouped cross-validation
 of every model costs no further fits, and no variance ever sees the group that it predicts.
 
+Speeds of worlds whose solo runs are in doubt are put on a scale on which campaigns agree
+(``NodeTable.agreed``) while effects are learnt.
+
 A right-censored speed (at least 1) is replaced by what the rest predicts where that is more,
 twice over.
 """
@@ -20,7 +23,7 @@ from numpy.typing import NDArray
 
 from cotenant.predictors.interference.jobs import NodeTable
 from cotenant.predictors.interference.kernels import Kinship, Likeness, covariance, variances
-from cotenant.predictors.interference.links import Link
+from cotenant.predictors.interference.links import MAX_SPEED, Link
 from cotenant.predictors.interference.rows import Rows
 
 __all__ = ["MAX_ROWS", "EffectsModel", "EffectsSpec"]
@@ -82,15 +85,13 @@ class EffectsModel:
         rows : Rows
             Of two jobs each; of worlds that share jobs.
         """
-        # Nodes that came since then are not in what was worked out before.
-        if self._like.z.shape[0] != len(self.table.names):
-            self._like = Likeness(self.table, self.spec.length)
-            self._kin = (self.spec.kinship or Kinship(0.0, 0.0, 0.0)).matrix(self.table)
         self._rows = rows
         self._victim, self._other = rows.victim, rows.other
-        z = self._link.forward(rows.speed)
-        self._standardise(z)
         pairs = (self._victim, self._other)
+        self._refresh()
+        self._like.settle(pairs)
+        z = self._link.forward(rows.speed * self.table.agreed[self._victim])
+        self._standardise(z)
         k = covariance(self._like, pairs, pairs, self._theta, self._kin)
         k[np.diag_indices(len(k))] += self.spec.noise + 1e-6
         self._inverse = _inverse(k)
@@ -120,15 +121,29 @@ class EffectsModel:
             self._r = np.where(censored, np.maximum(observed, without), observed)
             self._weights = self._inverse @ self._r
 
-    def predict(self, victim: Index, other: Index) -> Array:
-        """Speeds of jobs beside one other each."""
-        return self._link.backward(self._z(victim, other)[0])
-
-    def _z(self, victim: Index, other: Index) -> tuple[Array, Array]:
+    def _refresh(self) -> None:
+        """Nodes that came since then are not in what was worked out before."""
         if self._like.z.shape[0] != len(self.table.names):
             self._like = Likeness(self.table, self.spec.length)
+            self._like.settle((self._victim, self._other))
             self._kin = (self.spec.kinship or Kinship(0.0, 0.0, 0.0)).matrix(self.table)
-            missing = len(self.table.worlds) - len(self._spread)
+
+    def predict(self, victim: Index, other: Index) -> Array:
+        """Speeds of jobs beside one other each."""
+        return self._speed(self._z(victim, other)[0], victim)
+
+    def _speed(self, z: Array, victim: Index) -> Array:
+        return np.minimum(self._link.backward(z) / self.table.agreed[victim], MAX_SPEED)
+
+    def _slope(self, z: Array, victim: Index) -> Array:
+        """Change of speed with standardised ``z``."""
+        scale = self._spread[self.table.world[victim]]
+        return np.asarray(scale * self._link.slope(z) / self.table.agreed[victim])
+
+    def _z(self, victim: Index, other: Index) -> tuple[Array, Array]:
+        self._refresh()
+        missing = len(self.table.worlds) - len(self._spread)
+        if missing:
             self._spread = np.concatenate([self._spread, np.full(missing, self._spread.mean())])
         cross = covariance(self._like, (victim, other), (self._victim, self._other), self._theta, self._kin)
         z = self._mean + self._spread[self.table.world[victim]] * (cross @ self._weights)
@@ -143,8 +158,7 @@ class EffectsModel:
             prior[start : start + 512] = np.diag(covariance(self._like, part, part, self._theta, self._kin))
         left = prior - np.einsum("ij,jk,ik->i", cross, self._inverse, cross, optimize=True)
         sd = np.sqrt(np.maximum(left, 0.0) + self.spec.noise)
-        scale = self._spread[self.table.world[victim]] * self._link.slope(z)
-        return self._link.backward(z), sd * scale
+        return self._speed(z, victim), sd * self._slope(z, victim)
 
     def posterior(self, victim: Index, other: Index) -> Array:
         """Covariance of what is not known of these pairs, in standardised units."""
@@ -172,11 +186,11 @@ class EffectsModel:
             block = _inverse(self._inverse[np.ix_(out, out)])
             at = np.searchsorted(out, wanted)
             r = self._r[out] - block @ self._weights[out]
-            scale = self._spread[self.table.world[self._victim[wanted]]]
-            z = self._mean + scale * r[at]
+            victim = self._victim[wanted]
+            z = self._mean + self._spread[self.table.world[victim]] * r[at]
             sd = np.sqrt(np.maximum(np.diag(block)[at], 1e-12))
-            speed[wanted] = self._link.backward(z)
-            spread[wanted] = sd * scale * self._link.slope(z)
+            speed[wanted] = self._speed(z, victim)
+            spread[wanted] = sd * self._slope(z, victim)
         return speed, spread
 
 

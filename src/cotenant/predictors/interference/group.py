@@ -82,6 +82,7 @@ class WorldGroup:
         self.rows = _thinned(every.take(every.pairs()))
         self.memory = MemoryFit().fit(runs, self.table)
         self._ceilings = self._ceiling_of_worlds()
+        self.table.doubt({w for w, top in zip(self.table.worlds, self._ceilings, strict=True) if top == 1.0})
         needed = [n for n in self.names if n in EFFECTS]
         if choices:
             needed = [n for n in needed if self._used(n, choices)] or needed[:1]

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.predictors.resources.work import StepWork, zoo_works
+from cotenant.predictors.interference.graphs import graph_features
+from cotenant.predictors.interference.usage import Usage, iteration_s, usage_of
 from cotenant.profiles.runs import JobConfig, SoloRun
-from cotenant.profiles.zoo.recipes import RECIPES
 
 __all__ = ["FEATURES", "Node", "NodeTable", "SoloIndex", "World"]
 
@@ -65,6 +64,7 @@ feasibility alone.
 """
 
 
+_INCOMPARABLE = 3.0
 _FROM_GRAPHS = ("log2_flops", "log2_kernels", "log2_kernel_flops", "log2_intensity", "log2_graph_mib")
 
 
@@ -103,7 +103,7 @@ class SoloIndex:
         if job.amp >= 0:
             found["amp"] = float(job.amp)
         found.update(_stages(job))
-        found.update(_graph_features(job))
+        found.update(graph_features(job))
         if run is None:
             return list(found.values())
         if run.mem_mib:
@@ -111,7 +111,7 @@ class SoloIndex:
         found["gpu_util"] = math.nan if run.gpu_util is None else run.gpu_util / 100.0
         found["mem_util"] = math.nan if run.mem_util is None else run.mem_util / 100.0
         found.update(_counters(run.counters))
-        seconds = _iteration_s(run)
+        seconds = iteration_s(run)
         if seconds is not None:
             found["log2_iteration_s"] = math.log2(seconds)
             found["saturation"] = self._saturation(run, world, seconds)
@@ -123,7 +123,7 @@ class SoloIndex:
         slopes: list[tuple[float, float]] = []
         for other in self._variants[_but_batch(run.job)]:
             there = self.run(other, world)
-            theirs = None if there is None else _iteration_s(there)
+            theirs = None if there is None else iteration_s(there)
             if theirs is None or not other.batch or not run.job.batch or other.batch == run.job.batch:
                 continue
             distance = math.log2(other.batch / run.job.batch)
@@ -148,6 +148,23 @@ class SoloIndex:
             "gain_middle": math.log2(speeds[-1] / middle) if len(speeds) > 2 else math.nan,
         }
 
+    def agreed(self, job: JobConfig, world: World) -> float:
+        """Speed of this run alone over the speed alone on which campaigns would agree.
+
+        That is the geometric mean of this run and the fastest on the same device type, at most
+        1; where they differ by more than a factor of three they did not run the same thing.
+        """
+        run = self.run(job, world)
+        if run is None or not run.throughput:
+            return 1.0
+        best = max(
+            other.throughput or 0.0
+            for (_, device), other in self.by_job[job].items()
+            if device == run.device_type and other.unit == run.unit
+        )
+        ratio = best / run.throughput
+        return 1.0 if ratio > _INCOMPARABLE else 1.0 / math.sqrt(ratio)
+
     def _baseline(self, run: SoloRun) -> float:
         ratios = [
             math.log2(other.throughput / run.throughput)
@@ -160,15 +177,6 @@ class SoloIndex:
 
 def _but_batch(job: JobConfig) -> tuple[object, ...]:
     return job.model, job.dataset, job.amp, job.num_gpus, job.parallel
-
-
-def _iteration_s(run: SoloRun) -> float | None:
-    """Seconds for one iteration, as far as the unit tells."""
-    if not run.throughput:
-        return None
-    if "step" in run.unit or "iter" in run.unit or not run.job.batch:
-        return 1.0 / run.throughput
-    return run.job.batch / run.throughput
 
 
 def _stages(job: JobConfig) -> dict[str, float]:
@@ -185,49 +193,6 @@ def _stages(job: JobConfig) -> dict[str, float]:
     tensor = float(job.parallel.upper().startswith("TP"))
     whole = dict.fromkeys(("first_stage", "last_stage", "largest_stage"), 1.0)
     return {**whole, "tensor_parallel": tensor, "data_parallel": 1.0 - tensor}
-
-
-@lru_cache(maxsize=1)
-def _works() -> dict[str, tuple[StepWork, ...]]:
-    found: dict[str, list[StepWork]] = defaultdict(list)
-    for work in zoo_works():
-        if work.precision == "fp32":
-            found[work.name].append(work)
-    return {name: tuple(works) for name, works in found.items()}
-
-
-@lru_cache(maxsize=4096)
-def _graph_features(job: JobConfig) -> Mapping[str, float]:
-    """Of the network's graph at the nearest batch size that is known."""
-    works = _works().get(f"{job.model}@{job.dataset}") or _works().get(job.model)
-    if not works and not job.dataset:
-        # A name without its data set stands for the first network of that name, or architecture.
-        alike = [r.name for r in RECIPES.values() if job.group in (r.model, r.family)]
-        works = next((_works()[name] for name in alike if name in _works()), None)
-    if not works:
-        return {}
-    recipe = RECIPES.get(works[0].name)
-    batch = job.batch or (recipe.usual_batch if recipe else works[0].batch)
-    near = min(works, key=lambda work: (abs(math.log2(work.batch / batch)), work.batch))
-    flops = max(near.flops, 1.0) * batch / near.batch
-    moved = max(near.moved_bytes, 1.0) * batch / near.batch
-    return {
-        "log2_flops": math.log2(flops),
-        "log2_kernels": math.log2(max(near.kernels, 1)),
-        "log2_kernel_flops": math.log2(flops / max(near.kernels, 1)),
-        "log2_intensity": math.log2(flops / moved),
-        "log2_graph_mib": math.log2(_graph_mib(works, batch)),
-    }
-
-
-def _graph_mib(works: Sequence[StepWork], batch: int) -> float:
-    """Memory by the graph, a line in the batch size through the two nearest sizes that are known."""
-    near = sorted(works, key=lambda work: (abs(math.log2(work.batch / batch)), work.batch))[:2]
-    first = max(near[0].memory_bytes, 1.0)
-    if len(near) == 1 or near[0].batch == near[1].batch:
-        return first / 2**20
-    slope = (near[1].memory_bytes - first) / (near[1].batch - near[0].batch)
-    return max(first + slope * (batch - near[0].batch), 0.25 * first) / 2**20
 
 
 def _counters(counters: Mapping[str, float]) -> dict[str, float]:
@@ -257,6 +222,11 @@ class NodeTable:
     raw : ndarray, shape (nodes, len(FEATURES))
     family, config, world : ndarray of intp, shape (nodes,)
         Numbers of each node's architecture, configuration and world.
+    usage : ndarray, shape (nodes, len(usage.COLUMNS))
+        What each job does with the device when alone.
+    agreed : ndarray, shape (nodes,)
+        By what speeds are multiplied before effects are learnt: 1, but for worlds whose
+        baselines are in doubt (``doubt``) as in ``SoloIndex.agreed``.
     """
 
     def __init__(self, solos: SoloIndex, nodes: Sequence[Node]) -> None:
@@ -267,6 +237,8 @@ class NodeTable:
         self._configs: dict[JobConfig, int] = {}
         self._worlds: dict[World, int] = {}
         self.worlds: list[World] = []
+        self._doubted: frozenset[World] = frozenset()
+        self._use = Usage()
         self.raw = np.zeros((0, len(FEATURES)))
         self.family = self.config = self.world = np.zeros(0, np.intp)
         self._append(nodes)
@@ -283,12 +255,28 @@ class NodeTable:
         self.columns = np.flatnonzero(telling)
         self._spread = spread
         self.z = self._standard(self.raw)
+        self._use.settle()
+        self.usage = self._use.filled()
+        self.agreed = np.ones(len(self.names))
 
     def add(self, nodes: Sequence[Node]) -> None:
         """Make further nodes known."""
         before = len(self.names)
         self._append(nodes)
+        if len(self.names) == before:
+            return
         self.z = np.vstack([self.z, self._standard(self.raw[before:])])
+        self.usage = self._use.filled()
+        self.agreed = np.concatenate([self.agreed, self._agreed(self.names[before:])])
+
+    def doubt(self, worlds: Set[World]) -> None:
+        """Take it that solo runs of these worlds were too slow: their speeds were clipped at 1."""
+        self._doubted = frozenset(worlds)
+        self.agreed = self._agreed(self.names)
+
+    def _agreed(self, names: Sequence[Node]) -> NDArray[np.float64]:
+        found = [self.solos.agreed(job, world) if world in self._doubted else 1.0 for job, world in names]
+        return np.array(found, np.float64)
 
     def _append(self, nodes: Sequence[Node]) -> None:
         fresh = [node for node in dict.fromkeys(nodes) if node not in self.ids]
@@ -303,6 +291,7 @@ class NodeTable:
                 self._worlds[world] = len(self.worlds)
                 self.worlds.append(world)
         self.raw = np.vstack([self.raw, rows])
+        self._use.add([usage_of(job, world[1], self.solos.run(job, world)) for job, world in fresh])
         number = [
             (
                 self._families.setdefault(job.group, len(self._families)),

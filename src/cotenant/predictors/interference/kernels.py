@@ -8,7 +8,9 @@ have like features (R, a squared exponential). From these come, with one varianc
 - ``difference ...``: a latent strength of jobs of which only the difference matters, as when
   time slices go to whoever has the longer kernels;
 - interactions (``victim x other``), also those that both sides of a pair share (``shared ...``);
-- ``same ...``: two of one architecture or configuration; ``linear``: all features.
+- ``same ...``: two of one architecture or configuration; ``linear``: all features;
+- ``contention``: what both contend for (``usage.terms``), with coefficients of which nothing is
+  known but that they are small.
 
 Rows of different worlds are correlated less: by ``Kinship``.
 """
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.predictors.interference.jobs import NodeTable
+from cotenant.predictors.interference.usage import terms
 
 __all__ = ["COMPONENTS", "Kinship", "Likeness", "covariance", "variances"]
 
@@ -53,6 +56,7 @@ COMPONENTS = (
     "same F",
     "same C",
     "linear",
+    "contention",
 )
 
 
@@ -110,6 +114,18 @@ class Likeness:
         self.config = (table.config[:, None] == table.config[None, :]).astype(np.float64)
         self.family_close = self.family * self.close
         self.product = z @ z.T / width
+        self._middle: Matrix = np.zeros(1)
+        self._scale: Matrix = np.ones(1)
+
+    def settle(self, pairs: Pairs) -> None:
+        """Standardise what is contended for over these pairs."""
+        found = terms(self.table.usage, *pairs)
+        self._middle = found.mean(axis=0)
+        self._scale = np.maximum(found.std(axis=0), 1e-6)
+
+    def contended(self, pairs: Pairs) -> Matrix:
+        """Standardised terms of pairs, shape (n, terms)."""
+        return np.asarray((terms(self.table.usage, *pairs) - self._middle) / self._scale)
 
 
 def variances(base: Mapping[str, float]) -> NDArray[np.float64]:
@@ -176,3 +192,5 @@ def _parts(
         yield t["same C"], np.outer(like.config[v, o], like.config[w, p])
     if t["linear"]:
         yield t["linear"], (like.product[np.ix_(v, w)] + like.product[np.ix_(o, p)]) / 2.0
+    if t["contention"]:
+        yield t["contention"], like.contended(left) @ like.contended(right).T

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cotenant.predictors.interference.jobs import FEATURES, NodeTable
 from cotenant.predictors.interference.links import MAX_SPEED, MIN_SPEED
+from cotenant.predictors.interference.usage import terms
 
 __all__ = [
     "MEMBERS",
@@ -31,6 +32,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 _FEWEST = 8
+_SCALES = np.array([0.5, 0.5, 2.0, 2.0, 2.0, 2.0])
+"""Bring the terms of ``usage`` to about the spread of standardised features."""
 
 
 class PairData(msgspec.Struct, frozen=True):
@@ -39,7 +42,8 @@ class PairData(msgspec.Struct, frozen=True):
     Parameters
     ----------
     x : ndarray, shape (n, features)
-        Standardised features of victim, neighbour, their differences and sums.
+        Standardised features of victim, neighbour, their differences and sums, and what both
+        contend for (``usage.terms``).
     victim, other : ndarray of intp, shape (n,)
         Configurations.
     victim_family, other_family : ndarray of intp, shape (n,)
@@ -77,7 +81,7 @@ def pair_data(table: NodeTable, victim: Index, other: Index) -> PairData:
     same = (table.family[victim] == table.family[other]).astype(np.float64)[:, None]
     usage = _usage(table)
     return PairData(
-        np.hstack([v, o, v - o, (v + o) / 2.0, same]),
+        np.hstack([v, o, v - o, (v + o) / 2.0, same, terms(table.usage, victim, other) * _SCALES]),
         table.config[victim],
         table.config[other],
         table.family[victim],
@@ -284,7 +288,7 @@ def _sklearn(name: str) -> Callable[[], Any]:
         if name == "knn":
             return neighbors.KNeighborsRegressor(5, weights="distance")
         if name == "svr":
-            return svm.SVR(C=1.0, epsilon=0.02)
+            return svm.SVR(C=1.0, epsilon=0.02, gamma=0.01)
         if name == "forest":
             return ensemble.RandomForestRegressor(60, min_samples_leaf=3, max_features=0.4, random_state=0)
         if name == "boosting":

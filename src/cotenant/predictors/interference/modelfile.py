@@ -25,7 +25,8 @@ from cotenant.profiles.wholefile import write_whole
 
 __all__ = ["FORMAT", "card_of", "load_predictor", "read_card", "save_predictor"]
 
-FORMAT = "cotenant-interference/1"
+FORMAT = "cotenant-interference/2"
+"""Raised whenever a file's choices would mean other models than those they were made among."""
 
 _LIMITS = (
     "valid for the campaigns and device types named here; elsewhere intervals are widened",
@@ -140,7 +141,13 @@ def _read(path: Path) -> _File:
         raise ConfigError(f"{path}: no such file; `cotenant fit TABLE -o {path.name}` makes one")
     try:
         head = json.loads(path.read_bytes())
-        if not isinstance(head, dict) or head.get("format") != FORMAT:
+        found = head.get("format") if isinstance(head, dict) else None
+        if isinstance(found, str) and found != FORMAT and found.startswith(FORMAT.partition("/")[0]):
+            raise ConfigError(
+                f"{path}: was fitted by another version of cotenant (format {found}, this one reads {FORMAT}), "
+                "whose models differ; fit it again with cotenant fit on the tables that its card names"
+            )
+        if found != FORMAT:
             raise ConfigError(f"{path}: is no fitted predictor of format {FORMAT}; make it with cotenant fit")
         return msgspec.convert(head, _File)
     except (json.JSONDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:

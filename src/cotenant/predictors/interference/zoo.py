@@ -41,6 +41,7 @@ _BROAD = {
     "same F": 0.02,
     "same C": 0.03,
     "linear": 0.1,
+    "contention": 0.2,
 }
 _LEAN = {
     **_BROAD,

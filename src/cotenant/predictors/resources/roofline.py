@@ -25,7 +25,7 @@ from cotenant.predictors.resources.work import StepWork
 from cotenant.profiles.catalogue import Datasheet, canonical_type, datasheet
 from cotenant.profiles.graph.contexts import context_of
 
-__all__ = ["DEFAULT", "DeviceRates", "Efficiency", "StepTimes", "rates_of", "step_times"]
+__all__ = ["DEFAULT", "HOST", "DeviceRates", "Efficiency", "StepTimes", "rates_of", "step_times"]
 
 Array = NDArray[np.float64]
 
@@ -97,6 +97,18 @@ DEFAULT = Efficiency(
 of device-bound networks on V100, all of stanford-futuredata/gavel (MIT); of several campaigns
 the fastest, as the least hindered, without A3C, which plays its game on the host:
 ``python -m bench.resources_error factors``."""
+
+
+HOST = Efficiency(
+    convolution=0.539,
+    matrix=0.643,
+    bandwidth=0.769,
+    kernel_us=6.51,
+    context_mib=314.0,
+)
+"""For sets of CPU cores with rates that were reached (``profiles.corerates``), not datasheets: fitted, from
+``DEFAULT``, on the runs alone of the campaign on a core that comes with the package (8 runs, 6 families):
+``python -m bench.cpu_roofline factors``."""
 
 
 class DeviceRates(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,13 +247,29 @@ class Steps:
         self.backward = np.array([w.backward for w in works], float)
         self.tensors_mib = np.array([_tensors_mib(w) for w in works], float)
 
-    def times(self, e: Efficiency) -> StepTimes:
-        """Times of all of them."""
+    def _group_s(self, e: Efficiency) -> Array:
+        """Device time of each group of kernels, without what any kernel costs."""
         reached = np.array([e.convolution, e.matrix, 1.0])[self.kind]
         rate = e.bandwidth * self.bandwidth[self.row]
-        each = np.maximum(
-            np.where(self.kind == 2, 0.0, self.flops / (self.peak * reached)), self.moved / rate
-        )
+        compute = np.where(self.kind == 2, 0.0, self.flops / (self.peak * reached))
+        return np.asarray(np.maximum(compute, self.moved / rate))
+
+    def kernel_s(self, e: Efficiency = DEFAULT) -> tuple[Array, Array]:
+        """How long a kernel is: the mean, and the mean weighted by length, each of shape (n,).
+
+        The latter is how long the kernel is that one finds running at a random moment. The
+        optimiser's kernels count for the mean alone.
+        """
+        each = self._group_s(e) + self.count * e.kernel_us * 1e-6
+        total = self._sum(each)
+        update_s = self.update_bytes / (e.bandwidth * self.bandwidth) + self.updates * e.kernel_us * 1e-6
+        mean = (total + update_s) / np.maximum(self._sum(self.count) + self.updates, 1.0)
+        weighted = self._sum(each * each / np.maximum(self.count, 1.0)) / np.maximum(total, 1e-12)
+        return mean, weighted
+
+    def times(self, e: Efficiency = DEFAULT) -> StepTimes:
+        """Times of all of them."""
+        each = self._group_s(e)
         update_s = self.update_bytes / (e.bandwidth * self.bandwidth)
         busy = (
             self._sum(each + self.count * e.kernel_us * 1e-6) + update_s + self.updates * e.kernel_us * 1e-6
