@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.model.placement import DEVICE_MILLI
 from cotenant.report.columns import Codes
 from cotenant.report.jobtable import Outcomes
 from cotenant.report.kinds import Kind
@@ -56,6 +57,13 @@ class Piece:
         Numbers of the words of jobs.
     reasons : Codes
         Numbers of the reasons to wait.
+
+    Attributes
+    ----------
+    fractions : list of int
+        Jobs submitted that declare a fraction of a device.
+    shares : bool
+        Whether a job starts on a part of its devices.
     """
 
     def __init__(self, events: Sequence[Any], codes: dict[str, Codes], reasons: Codes) -> None:
@@ -67,6 +75,8 @@ class Piece:
         self.kept: dict[int, list[Any]] = {}
         self.names: list[str] = []
         self.placements: list[tuple[int, ...]] = []
+        self.fractions: list[int] = []
+        self.shares = False
         takers: dict[int, Callable[[list[Any]], _Keys]] = {
             Kind.SUBMITTED: partial(self._submitted, codes=codes),
             Kind.STARTED: self._started,
@@ -87,6 +97,7 @@ class Piece:
     def _submitted(self, found: list[Any], codes: dict[str, Codes]) -> _Keys:
         jobs = [e.job for e in found]
         self.names = [job.name for job in jobs]
+        self.fractions = [job.id for job in jobs if 0 < job.compute_milli < DEVICE_MILLI]
         self._put(
             Kind.SUBMITTED,
             gpus=_short([job.gpus for job in jobs]),
@@ -100,6 +111,7 @@ class Piece:
 
     def _started(self, found: list[Any]) -> _Keys:
         self.placements = placements = [e.devices for e in found]
+        self.shares = any(e.share is not None for e in found)
         self._put(
             Kind.STARTED,
             attempt=_short([e.attempt for e in found]),

@@ -21,6 +21,7 @@ from cotenant.model.events import Event, Opened, Submitted
 from cotenant.report.bins import StepBins
 from cotenant.report.block import Block, Piece
 from cotenant.report.columns import Grouped, stable_order
+from cotenant.report.company import CompanyWalk
 from cotenant.report.jobrows import JobRows
 from cotenant.report.jobtable import JobTable, Outcomes
 from cotenant.report.kinds import Kind
@@ -71,6 +72,9 @@ class MetricFold:
         self.cycles = 0
         self._edges: set[tuple[int, int]] = set()
         self._demand = (0.0, 0.0, 0.0)  # time, gpus alive, integral
+        self.company: CompanyWalk | None = None
+        self._fractions: set[int] = set()
+        self._walked: list[Event] = []
 
     def see(self, events: Sequence[Event]) -> None:
         """Take the next events, in log order.
@@ -139,7 +143,13 @@ class MetricFold:
         return rows
 
     def _gather(self, events: list[Event]) -> None:
-        self._pieces.append(Piece(events, self.jobs.codes, self.jobs.reasons))
+        piece = Piece(events, self.jobs.codes, self.jobs.reasons)
+        self._pieces.append(piece)
+        self._fractions.update(piece.fractions)
+        if self.company is not None:
+            self._walked += self.company.followed.chosen(piece, events)
+        elif piece.shares or self._walked:
+            self._walked += events  # from the first part of a device that anybody gets
         self._gathered += len(events)
 
     def _fold(self) -> None:
@@ -167,8 +177,17 @@ class MetricFold:
             self._demand = (start, 0.0, 0.0)
         self._check_ids(block.ids)
         self._ledger(block, self.devices)
+        self._walk()
         flags, active, queue = self._series(block)
         self.devices.fold(block, flags, active, queue)
+
+    def _walk(self) -> None:
+        """Who ran beside whom matters once somebody may, and only where speeds are told."""
+        if self._walked and self.opened is not None and self.rated:
+            if self.company is None:
+                self.company = CompanyWalk(self.opened, self.jobs, self._fractions)
+            self.company.walk(self._walked)
+        self._walked = []
 
     def _cluster(self) -> Any:
         if self.opened is None:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from cotenant.report.calibration import FORETOLD_SCHEMA, calibrated
 from cotenant.report.columns import stable_order
 from cotenant.report.jobrows import JobRows
 from cotenant.report.jobtable import SIZE_CLASSES, Outcomes, size_class
@@ -63,6 +64,8 @@ class RunMetrics:
         Residents and busy share by group of devices and time.
     segments : polars.DataFrame
         Exact residents of the first few devices.
+    foretold : polars.DataFrame
+        What was foretold of each model in each set, and what happened.
     """
 
     def __init__(
@@ -72,9 +75,12 @@ class RunMetrics:
         summary: dict[str, Any],
         devices: pl.DataFrame,
         segments: pl.DataFrame,
+        *,
+        foretold: pl.DataFrame | None = None,
     ) -> None:
         self._jobs, self.timeline, self.summary = jobs, timeline, summary
         self.devices, self.segments = devices, segments
+        self.foretold = pl.DataFrame(schema=FORETOLD_SCHEMA) if foretold is None else foretold
 
     @property
     def jobs(self) -> pl.DataFrame:
@@ -98,6 +104,7 @@ def build_metrics(fold: MetricFold, evidence: dict[str, float]) -> RunMetrics:
     capacity = fold.devices.count if fold.devices is not None else 0
     jobs = fold.rows(end_s, capacity)
     timeline = _timeline(fold, end_s)
+    foretold, calibration = calibrated(fold.company, end_s)
     summary: dict[str, Any] = {
         "policy": fold.opened.policy if fold.opened else None,
         "seed": fold.opened.seed if fold.opened else None,
@@ -119,10 +126,12 @@ def build_metrics(fold: MetricFold, evidence: dict[str, float]) -> RunMetrics:
         "refused_by_reason": dict(sorted(fold.refused.items())),
         "rejected_by_reason": dict(sorted(fold.rejected.items())),
         "speeds_by_source": _evidence(evidence),
+        **calibration,
         "by_size": by_group(jobs, size_class(jobs.column("gpus")), list(SIZE_CLASSES), end_s),
         "by_tenant": dict(sorted(by_group(jobs, jobs.column("tenant"), jobs.words("tenant"), end_s).items())),
     }
-    return RunMetrics(jobs, timeline, summary, _device_frame(fold, end_s), _segment_frame(fold, jobs, end_s))
+    devices, segments = _device_frame(fold, end_s), _segment_frame(fold, jobs, end_s)
+    return RunMetrics(jobs, timeline, summary, devices, segments, foretold=foretold)
 
 
 def spread(values: npt.ArrayLike, name: str) -> dict[str, float | None]:

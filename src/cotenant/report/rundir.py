@@ -9,6 +9,7 @@
                                timeline.parquet  means over time
                                devices.parquet   residents and busy share by group of devices
                                segments.parquet  exact residents of the first devices
+                               foretold.parquet  speeds foretold of jobs beside others, and what happened
     DIR/report.html, summary.csv, summary.parquet
 """
 
@@ -30,6 +31,7 @@ from cotenant.report.tables import plain_json
 __all__ = ["Run", "fold_file", "load_manifest", "load_run", "load_runs", "save_metrics", "write_run_metrics"]
 
 _FRAMES = ("jobs", "timeline", "devices", "segments")
+_FORETOLD = "foretold"
 
 
 class Run:
@@ -60,7 +62,7 @@ def save_metrics(run_dir: Path, metrics: RunMetrics) -> None:
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / "metrics.json").write_text(plain_json(metrics.summary), encoding="utf-8")
     metrics.write_jobs(run_dir / "jobs.parquet")
-    for name in _FRAMES[1:]:
+    for name in (*_FRAMES[1:], _FORETOLD):
         getattr(metrics, name).write_parquet(run_dir / f"{name}.parquet", compression="zstd")
 
 
@@ -99,12 +101,14 @@ def load_run(run_dir: Path) -> RunMetrics:
     try:
         summary: dict[str, Any] = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
         frames = [pl.read_parquet(run_dir / f"{name}.parquet") for name in _FRAMES]
+        told = run_dir / f"{_FORETOLD}.parquet"  # folders of earlier versions have none
+        foretold = pl.read_parquet(told) if told.is_file() else None
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise InputError(
             f"{run_dir}: metrics cannot be read ({error}); delete metrics.json to redo them"
         ) from error
     jobs, timeline, devices, segments = frames
-    return RunMetrics(jobs, timeline, summary, devices, segments)
+    return RunMetrics(jobs, timeline, summary, devices, segments, foretold=foretold)
 
 
 def load_manifest(directory: Path) -> dict[str, Any]:
