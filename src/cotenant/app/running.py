@@ -75,6 +75,12 @@ def simulate(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; see docs/settings.md.")
     ] = None,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            "--sample", metavar="TIME", help="Sample each run for this long: a light sample, kept as work."
+        ),
+    ] = None,
     forecast: Annotated[
         str,
         typer.Option(
@@ -109,7 +115,7 @@ def simulate(
     from msgspec.structs import replace
 
     from cotenant.app.inputs import split_options
-    from cotenant.runs.config import RunConfig, parse_settings
+    from cotenant.runs.config import RunConfig
     from cotenant.runs.runfile import read_run_file
 
     if run_file is not None:
@@ -130,7 +136,7 @@ def simulate(
             gpu_type=gpu_type,
             seed=seed,
             seeds=seeds,
-            settings=parse_settings(setting or []),
+            settings=_rules(setting or [], sample),
             forecast=forecast,
             runtime=runtime,
             truth=_one_of("--truth", truth, ("auto", "measured", "campaign", "modelled")),
@@ -142,6 +148,19 @@ def simulate(
     batch = _run(config, output, workers=workers, force=force, quiet=quiet)
     _show(batch, as_json=as_json, quiet=quiet)
     _leave(batch)
+
+
+def _rules(items: list[str], sample: str | None) -> dict[str, Any]:
+    """What ``--set`` and ``--sample`` say."""
+    from cotenant.app.durations import duration_of
+    from cotenant.runs.config import parse_settings
+
+    found = parse_settings(items)
+    if sample is not None:
+        if "sample_s" in found:
+            raise ConfigError(f"--sample {sample} and --set sample_s say the same; give one of them")
+        found["sample_s"] = duration_of("--sample", sample, zero=True)
+    return found
 
 
 _BESIDE_RUN = {"run_file", "workers", "output", "force", "as_json", "quiet"}

@@ -15,6 +15,7 @@ from cotenant.model.jobs import Job
 from cotenant.model.plan import Reason
 from cotenant.model.quantities import format_duration
 from cotenant.report.derived import derive
+from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
 from cotenant.report.phrases import at, device_range, facts_in_words, plural, rule
 from cotenant.report.reasons import meaning
@@ -132,16 +133,19 @@ class _Story:
         self._outcome = "waiting"
         self._verdict = ""
         self._stopped_for = ""
+        self._foreseen = Foreseen(-1)
 
     def before(self, event: Any, stage: Stage) -> None:
         """Look at the state that an event is about to change."""
         if isinstance(event, ev.Submitted) and self.job is None and self._is_it(event.job):
-            self.job = event.job
+            self.job, self._foreseen = event.job, Foreseen(event.job.id)
         if self.job is None:
             return
         if self._waits and event.t > self._waits[-1].start_s:
             # Everything of the instant at which it was queued has happened, and nothing later.
             self._derive(stage)
+        if told := self._foreseen.carried(event.t, stage, self.job.model):
+            self._step(told[0], "foreseen", told[1])
         if isinstance(event, ev.Held) and event.id == self.job.id:
             self._held(event, stage)
 
@@ -154,6 +158,7 @@ class _Story:
             handler = _HANDLERS.get(type(event))
             if handler is not None:
                 handler(self, event, stage)
+        self._foreseen.see(event)
         if isinstance(event, _TOUCHES):
             self._meet(event.t, stage)
 
@@ -263,6 +268,10 @@ class _Story:
         for meeting in self._beside.values():
             meeting[1] = event.rate if meeting[1] is None else min(meeting[1], event.rate)
 
+    def sampled(self, event: ev.Sampled, stage: Stage) -> None:
+        """Its speed was measured."""
+        self._step(event.t, "sampled", self._foreseen.sampled(event))
+
     def stopping(self, event: ev.Stopping, stage: Stage) -> None:
         """It has to go."""
         winner = (
@@ -317,6 +326,8 @@ class _Story:
         if self.job is None:
             return
         now = stage.neighbours(self.job.id)
+        if now != set(self._beside):
+            self._foreseen.changed(t)
         for other in sorted(set(self._beside) - now):
             start, rate = self._beside.pop(other)
             if t > start:
@@ -361,6 +372,7 @@ _HANDLERS: dict[type, Callable[[_Story, Any, Stage], None]] = {
     ev.Rejected: _Story.rejected,
     ev.Started: _Story.started,
     ev.Rated: _Story.rated,
+    ev.Sampled: _Story.sampled,
     ev.Stopping: _Story.stopping,
     ev.Suspended: _Story.suspended,
     ev.Ended: _Story.ended,

@@ -39,6 +39,8 @@ class Stage:
         self._waiting: dict[int, None] = {}
         self._held: dict[int, tuple[int, ...]] = {}
         self._on: list[set[int]] = []
+        self._models: dict[int, str] = {}
+        self._types: list[str] = []
         self._node_of: list[int] = []
         self._bounds: list[int] = [0]
         self._away: set[tuple[str, int]] = set()
@@ -55,7 +57,7 @@ class Stage:
         if isinstance(event, ev.Submitted):
             self.submitted += 1
             self._names[event.job.id], self._gpus[event.job.id] = event.job.name, event.job.gpus
-            self._tenants[event.job.id] = event.job.tenant
+            self._tenants[event.job.id], self._models[event.job.id] = event.job.tenant, event.job.model
             self._waiting[event.job.id] = None
         elif isinstance(event, ev.Rated):
             self._rates[event.id] = event.rate
@@ -83,6 +85,7 @@ class Stage:
                 count = sum(n for _, n in node.gpus)
                 self._node_of += [index] * count
                 self._bounds.append(self._bounds[-1] + count)
+                self._types += [name for name, n in node.gpus for _ in range(n)]
             self._on = [set() for _ in self._node_of]
             self._limits = {tenant.name: tenant.limit_gpus for tenant in event.cluster.tenants}
         elif isinstance(event, ev.TenantLimitChanged):
@@ -154,6 +157,14 @@ class Stage:
         for device in self._held.get(job, ()):
             found |= self._on[device]
         return found - {job}
+
+    def company(self, job: int) -> tuple[str, tuple[str, ...]] | None:
+        """Device type and models of all on its devices, itself included; None if its devices differ in that."""
+        found = {(self._types[d], tuple(sorted(self._on[d]))) for d in self._held.get(job, ())}
+        if len(found) != 1:
+            return None
+        ((kind, ids),) = found
+        return kind, tuple(sorted(self._models[i] for i in ids))
 
     def nodes(self, devices: Iterable[int]) -> int:
         """How many nodes these devices lie on."""
