@@ -176,11 +176,11 @@ class Gandiva(Sharer):
             yield self._grow
 
     def _departed(self, view: View, memory: Memory) -> Step:
-        found = lower(view) or unite(view, self.most_loss)
+        found = lower(view, memory.tried(), self._sharers(view)) or unite(view, self.most_loss)
         return Step() if found is None else Step((found,))
 
     def _fair(self, view: View, memory: Memory) -> Step:
-        return Step(tuple(even_out(view, self.most_loss)))
+        return Step(tuple(even_out(view, self.most_loss, memory.tried(), self._sharers(view))))
 
     def _fragments(self, view: View, memory: Memory) -> Step:
         found = defragment(view, self.most_loss)

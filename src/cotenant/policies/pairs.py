@@ -51,6 +51,10 @@ class Memory(msgspec.Struct, frozen=True, gc=False):
         """From a view's memo."""
         return cls(**memo) if memo else cls()
 
+    def tried(self) -> set[int]:
+        """Jobs of pairs that are being measured."""
+        return {int(i) for i in self.trials} | {int(host) for host, _ in self.trials.values()}
+
     def plain(self) -> dict[str, Any]:
         """As plain JSON, without what is empty."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name))}
@@ -127,7 +131,7 @@ class Packing(NamedTuple):
     def watch(self, view: View, memory: Memory) -> Step:
         """Pairs kept before that do not pay any more."""
         slots, running = view.index(Slots), view.running
-        tried = {int(i) for i in memory.trials} | {int(host) for host, _ in memory.trials.values()}
+        tried = memory.tried()
         pairs, undo = dict(memory.pairs), list[Decision]()
         for slot in tuple(slots.packed):
             for mates in slots.groups[slot].values():
@@ -175,6 +179,12 @@ class Packing(NamedTuple):
                 if key not in memory.pairs:
                     search.asked.add(key)
                     trials[str(guest.id)] = [host.id, view.now]
+                if (
+                    guest.place is not None
+                    and host.place is not None
+                    and guest.place.devices != host.place.devices
+                ):
+                    search.moved |= {guest.place.devices, host.place.devices}
         if not decisions:
             return Step()
         new = msgspec.structs.replace(memory, alone=alone, trials=trials)
@@ -210,13 +220,17 @@ class Packing(NamedTuple):
 
 
 class _Search:
-    """One look for pairs; ``used`` and ``asked`` grow while it goes on."""
+    """One look for pairs.
+
+    ``used`` (jobs), ``asked`` (pairs) and ``moved`` (slots that somebody leaves or enters) grow while it goes on.
+    """
 
     def __init__(self, view: View, rules: Packing, memory: Memory) -> None:
         self._view, self._rules, self._known = view, rules, memory.pairs
         self.slots = view.index(Slots)
         self.asked = {_pair_of_trial(view, *entry) for entry in memory.trials.items()}
         self.used: set[int] = set()
+        self.moved: set[tuple[int, ...]] = set()
         self._kinds: dict[int, _Kind] = {}
 
     def pairs(self, size: tuple[int, int]) -> Iterator[tuple[JobRecord, JobRecord, str]]:
@@ -250,7 +264,7 @@ class _Search:
         for kind, job_id in sorted(mates):
             if names[kind] not in self.asked:
                 return self._view.records[job_id], names[kind]
-        if not is_settled(self._view, guest, self._rules.most_loss):
+        if here in self.moved or not is_settled(self._view, guest, self._rules.most_loss):
             return None
         for kind, key in good:
             if key not in self.asked and (host := self._elsewhere(jobs[kind], here)) is not None:
@@ -264,7 +278,7 @@ class _Search:
         residents = self._view.ledger.residents
         for host in hosts[:_LOOK_AT]:
             place = host.place
-            if host.id in self.used or place is None or place.devices == here:
+            if host.id in self.used or place is None or place.devices == here or place.devices in self.moved:
                 continue
             if len(residents[place.devices[0]]) < self._rules.most:
                 return host

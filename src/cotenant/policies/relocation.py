@@ -7,7 +7,7 @@ loading); who has not run long enough to be worth it stays.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 import msgspec
 
@@ -98,29 +98,40 @@ def _has_paid(view: View, record: JobRecord, speedup: float) -> bool:
     return ran_s * (1.0 - 1.0 / speedup) >= view.settings.reload_s(record.job)
 
 
-def lower(view: View) -> Decision | None:
-    """Move a job from one of the fullest slots to free devices, or to a slot with two residents less."""
+def lower(view: View, kept: Set[int], most_residents: int) -> Decision | None:
+    """Move a job to free devices, or from a slot with most turns to one with two less.
+
+    Parameters
+    ----------
+    kept : set of int
+        Jobs that stay where they are.
+    most_residents : int
+        Most residents of a slot.
+    """
     slots = view.index(Slots)
     if not slots.busy:
         return None
     for size in sorted(slots.levels):
         levels = slots.levels[size]
-        most = max(levels)
-        if most < 2:
-            continue
+        most, least = max(levels), min(levels)
         free = not view.pending_count and view.ledger.free_count[size[0]] >= size[1]
-        least = min(levels)
+        fullest = levels[most] if most > 1 else _packed(view, slots, size)
         if not free and most - least < 2:
             continue
-        for record in _residents(view, levels[most][:_LOOK_AT]):
-            if len(record.place.devices) != record.job.gpus:  # type: ignore[union-attr]
+        for record in _residents(view, fullest[:_LOOK_AT]):
+            if record.id in kept or len(record.place.devices) != record.job.gpus:  # type: ignore[union-attr]
                 continue
             move = _to_free(view, record) if free else None
             if move is None and most - least >= 2:
-                move = _to_slot(view, record, levels[least][0], most, least)
+                move = _to_slot(view, record, levels, most_residents)
             if move is not None:
                 return move
     return None
+
+
+def _packed(view: View, slots: Slots, size: tuple[int, int]) -> list[tuple[int, ...]]:
+    kinds = view.layout.device_type
+    return [slot for slot in slots.packed if (kinds[slot[0]], len(slot)) == size]
 
 
 def _residents(view: View, slots: list[tuple[int, ...]]) -> Iterator[JobRecord]:
@@ -149,11 +160,17 @@ def _to_free(view: View, record: JobRecord) -> Decision | None:
     return _move(view, record, devices, Why("height-drops", facts))
 
 
-def _to_slot(view: View, record: JobRecord, slot: tuple[int, ...], most: int, least: int) -> Decision | None:
-    if not _has_paid(view, record, most / (least + 1)):
+def _to_slot(
+    view: View, record: JobRecord, levels: dict[int, list[tuple[int, ...]]], most_residents: int
+) -> Decision | None:
+    most, least = max(levels), min(levels)
+    if not measured_alone(view, record) or not _has_paid(view, record, most / (least + 1)):
         return None
-    facts = {"speed_before": record.rate, "residents_before": most, "residents_after": least + 1}
-    return _move(view, record, slot, Why("height-drops", facts))
+    for slot in levels[least][:_LOOK_AT]:
+        if len(view.ledger.residents[slot[0]]) < most_residents:
+            facts = {"speed_before": record.rate, "turns_before": most, "turns_after": least + 1}
+            return _move(view, record, slot, Why("height-drops", facts))
+    return None
 
 
 def _move(view: View, record: JobRecord, devices: tuple[int, ...], why: Why) -> Decision | None:
@@ -230,7 +247,7 @@ def _fuller(view: View, record: JobRecord, kind: int, bay: int, free: int) -> De
     return None
 
 
-def even_out(view: View, most_loss: float) -> list[Decision]:
+def even_out(view: View, most_loss: float, kept: Set[int], most_residents: int) -> list[Decision]:
     """In each server where some slots have more residents than others: who had least comes to sit with fewer.
 
     One move for each server at a time; it takes the job with most turns so far out of the slot in
@@ -239,32 +256,34 @@ def even_out(view: View, most_loss: float) -> list[Decision]:
     found: list[Decision] = []
     slots = view.index(Slots)
     for bay, size in sorted(key for key, counts in slots.uneven.items() if len(counts) > 1):
-        here = slots.slots_of(bay, size)
-        if not here:
-            continue
-        move = _fairer(view, here, most_loss)
-        if move is not None:
-            found.append(move)
+        here = [(number, slot, view.ledger.residents[slot[0]]) for number, slot in slots.slots_of(bay, size)]
+        if here and kept.isdisjoint(j for _, _, residents in here for j in residents):
+            move = _fairer(view, here, most_loss, most_residents)
+            if move is not None:
+                found.append(move)
     return found
 
 
-def _fairer(view: View, here: list[tuple[int, tuple[int, ...]]], most_loss: float) -> Decision | None:
+_Here = list[tuple[int, tuple[int, ...], tuple[int, ...]]]
+
+
+def _fairer(view: View, here: _Here, most_loss: float, most_residents: int) -> Decision | None:
     least, most = here[0][0], here[-1][0]
     had: dict[int, float] = {}
-    for _, slot in here:
-        for job_id in view.ledger.residents[slot[0]]:
+    for _, _, residents in here:
+        for job_id in residents:
             record = view.records[job_id]
             if record.rated_s == view.now or record.id in view.ledger.leaving or record.rate <= 0.0:
                 return None  # something has just changed here
             had[job_id] = _turns_had(view, record)
-    ledger = view.ledger
-    rich_had, rich = max((had[j], slot) for n, slot in here if n == least for j in ledger.residents[slot[0]])
-    poor_had, poor, slot = min((had[j], j, s) for n, s in here if n == most for j in ledger.residents[s[0]])
-    if rich_had - poor_had <= _UNFAIR:
+    rooms = [(had[j], slot) for n, slot, on in here if n == least and len(on) < most_residents for j in on]
+    poor_had, poor, mates = min((had[j], j, on) for n, _, on in here if n == most for j in on)
+    if not rooms or max(rooms)[0] - poor_had <= _UNFAIR:
         return None
-    for job_id in sorted(ledger.residents[slot[0]], key=lambda j: (-had[j], j)):
+    rich_had, rich = max(rooms)
+    for job_id in sorted(mates, key=lambda j: (-had[j], j)):
         record = view.records[job_id]
-        if job_id != poor and is_settled(view, record, most_loss):
+        if job_id != poor and measured_alone(view, record) and is_settled(view, record, most_loss):
             facts = {"speed_before": record.rate, "least_had": poor_had, "most_had": rich_had}
             return _move(view, record, rich, Why("fair-turns", facts))
     return None

@@ -25,7 +25,7 @@ class Slots(Index):
     Attributes
     ----------
     levels : dict
-        For each device type and size, for each number of residents: the slots, ascending.
+        For each device type and size, for each number of turns: the slots, ascending.
     groups : dict of Slot to dict of int to tuple of int
         For each slot, for each of its turns: who has it, ascending. A turn of one's own is ``~job``.
     packed : list of Slot
@@ -55,22 +55,22 @@ class Slots(Index):
         return bool(self._at)
 
     def crowded(self, kind: _Class) -> Iterator[Slot]:
-        """Slots with more than one turn, fullest first."""
+        """Slots with more than one turn, most turns first."""
         levels = self.levels.get(kind, {})
-        for residents in sorted(levels, reverse=True):
-            if residents > 1:
-                yield from (s for s in levels[residents] if self._at[s][1] > 1)
+        for turns in sorted(levels, reverse=True):
+            if turns > 1:
+                yield from levels[turns]
 
     def slots_of(self, bay: int, size: int) -> list[tuple[int, Slot]]:
         """Number of residents and slot, for the slots of a bay; ascending."""
         first, kind = self._layout.bay_first[bay], self._layout.bay_type[bay]
         last = first + self._layout.bay_size[bay]
         found = []
-        for residents, slots in self.levels.get((kind, size), {}).items():
+        for slots in self.levels.get((kind, size), {}).values():
             start = bisect_left(slots, (first,))
             for slot in slots[start : bisect_left(slots, (last,), start)]:
                 if slot[-1] < last:
-                    found.append((residents, slot))
+                    found.append((self._at[slot][0], slot))
         return sorted(found)
 
     # -- changes ---------------------------------------------------------------------
@@ -108,9 +108,9 @@ class Slots(Index):
     def _count(self, slot: Slot, state: tuple[int, int], by: int) -> None:
         (residents, turns), layout = state, self._layout
         levels = self.levels.setdefault((layout.device_type[slot[0]], len(slot)), {})
-        _listed(levels.setdefault(residents, []), slot, by)
-        if not levels[residents]:
-            del levels[residents]
+        _listed(levels.setdefault(turns, []), slot, by)
+        if not levels[turns]:
+            del levels[turns]
             if not levels:
                 del self.levels[layout.device_type[slot[0]], len(slot)]
         if turns < residents:
