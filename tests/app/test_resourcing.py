@@ -180,7 +180,7 @@ def test_a_fit_of_a_cpu_core_says_nothing_of_gpus(model: str) -> None:
     words = ["predict", "resources", model, "-b", "64", "--device", "K80", "--json"]
     result = CliRunner().invoke(app, [*words, "--fit", "cpu"])
     assert result.exit_code == 0, result.output
-    assert "from datasheets alone: K80" in result.stderr
+    assert "from rates alone: K80" in result.stderr
     assert json.loads(result.stdout)["devices"] == _run(model, "-b", 64, "--device", "K80")["devices"]
 
 

@@ -16,6 +16,8 @@ from cotenant.app.steps import (
     Optimiser,
     OwnTypes,
     Precision,
+    is_host,
+    known_types,
     step_options,
     use_own_types,
 )
@@ -83,7 +85,7 @@ def memory(  # noqa: PLR0917
         typer.Option(
             "--device",
             "--on",
-            help="Device types, separated by commas; the whole catalogue if not given.",
+            help="Device types with commas between; cpu:0-1 for cores of this machine. Without it the catalogue.",
         ),
     ] = "",
     precision: Precision = "fp32",
@@ -106,14 +108,16 @@ def memory(  # noqa: PLR0917
     from cotenant.profiles.graph.memory import fit_on, forecast_memory
 
     use_own_types(devices)
+    types = known_types(device)
+    hosts = [name for name in types if is_host(name)]
+    if (cpu and len(hosts) < len(types)) or (hosts and hosts != types):
+        raise UsageError("a process holds other things on a CPU: ask for GPU types and for core sets apart")
+    cpu = cpu or bool(hosts)
     options = step_options(
         batch, precision, optimiser, checkpointing=checkpointing, inference=inference, cpu=cpu
     )
     graph = _read(source, options, hf, length)
-    types = [name.strip() for name in device.split(",") if name.strip()] or None
-    if cpu and types:
-        raise UsageError("--device names GPU types; with --cpu there is only the process's memory")
-    rows = () if cpu else fit_on(graph, types, framework=framework)
+    rows = fit_on(graph, types or None, framework=framework) if types or not cpu else ()
     shown = rows[0][1] if types and len(rows) == 1 else forecast_memory(graph, framework=framework)
     if as_json:
         print_json(_memory_json(shown, rows))

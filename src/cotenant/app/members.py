@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.app.console import print_json, print_table
+from cotenant.app.console import note, print_json, print_table
+from cotenant.app.steps import OwnTypes, use_own_types
+from cotenant.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cotenant.profiles.catalogue import Datasheet
 
 __all__ = ["add_to"]
 
@@ -101,21 +106,28 @@ def traces(as_json: Json = False) -> None:
 
 
 def devices(
-    name: Annotated[str | None, typer.Argument(help="One type: name or alias.")] = None,
-    own: Annotated[
-        str | None,
-        typer.Option("--devices", envvar="COTENANT_DEVICES", help="File of device types of one's own."),
+    name: Annotated[
+        str | None, typer.Argument(help="One type: name or alias; cpu:0-1 for cores of this machine.")
     ] = None,
+    own: OwnTypes = None,
+    here: Annotated[
+        bool,
+        typer.Option("--here", help="This machine's CPU core sets: one core, and all of them; measured."),
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure core sets again; else earlier measurements are shown.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """List device types with what their datasheets say, or show one."""
+    """List device types with what their datasheets say, or show one; CPU core sets of this machine with --here."""
     import msgspec
 
-    from cotenant.profiles import catalogue
-
-    if own is not None:
-        catalogue.use_devices(own)
-    sheets = [catalogue.datasheet(one) for one in ([name] if name else catalogue.known())]
+    if here and name:
+        raise ConfigError(
+            f"--here lists this machine's core sets; for one type leave it out: cotenant devices {name}"
+        )
+    use_own_types(own)
+    sheets = _sheets(name, here=here, again=again)
     if as_json:
         told = [msgspec.to_builtins(s) | {"relative_speed": s.relative_speed} for s in sheets]
         print_json({"devices": told})
@@ -123,33 +135,44 @@ def devices(
         _print_sheet(sheets[0])
     else:
         heads = ("type", "memory MiB", "GB/s", "fp32", "fp16", "units", "link", "W", "speed")
-        rows = [
-            (
-                s.name,
-                f"{s.memory_mib:,}",
-                f"{s.bandwidth_gbs:,g}",
-                f"{s.peak_tflops('fp32'):g}",
-                f"{s.peak_tflops('fp16'):g}",
-                str(s.units or "n/a"),
-                s.link or "n/a",
-                f"{s.power_w:g}" if s.power_w else "n/a",
-                f"{s.relative_speed:g}{'' if s.speed is not None else ' ~'}",
-            )
-            for s in sheets
-        ]
         title = "rates in TFLOP/s; speed relative to a V100, ~ approximated from the rates"
-        print_table(
-            heads, rows, title=title, right=("memory MiB", "GB/s", "fp32", "fp16", "units", "W", "speed")
-        )
+        print_table(heads, map(_row, sheets), title=title, right=("memory MiB", *heads[2:6], "W", "speed"))
+    for sheet in sheets if here and not as_json else []:
+        note(f"{sheet.name}: {sheet.source}; {sheet.note}")
+
+
+def _sheets(name: str | None, *, here: bool, again: bool) -> list[Datasheet]:
+    from cotenant.profiles import catalogue
+    from cotenant.profiles.corerates import core_set_of, core_sets, core_sheet
+
+    if here:
+        return [core_sheet(cores, again=again) for cores in core_sets()]
+    if name and catalogue.canonical_type(name) is None and (cores := core_set_of(name)) is not None:
+        return [core_sheet(cores, again=again)]
+    return [catalogue.datasheet(one) for one in ([name] if name else catalogue.known())]
+
+
+def _row(s: Datasheet) -> tuple[str, ...]:
+    return (
+        s.name,
+        f"{s.memory_mib:,}",
+        f"{s.bandwidth_gbs:,g}",
+        f"{s.peak_tflops('fp32'):g}",
+        f"{s.peak_tflops('fp16'):g}" if not s.host else "n/a",
+        str(s.units or "n/a"),
+        s.link or "n/a",
+        f"{s.power_w:g}" if s.power_w else "n/a",
+        f"{s.relative_speed:g}{'' if s.speed is not None else ' ~'}",
+    )
 
 
 def _print_sheet(sheet: Any) -> None:
     how = "measured" if sheet.speed is not None else "approximated from the rates"
     rows = [
-        ("memory", f"{sheet.memory_mib:,} MiB, as the driver reports it"),
+        ("memory", f"{sheet.memory_mib:,} MiB, as the {'system' if sheet.host else 'driver'} reports it"),
         ("memory bandwidth", f"{sheet.bandwidth_gbs:,g} GB/s"),
         ("peak rates", ", ".join(f"{k} {v:g}" for k, v in sheet.tflops.items()) + " TFLOP/s"),
-        ("units", str(sheet.units or "n/a")),
+        ("cores" if sheet.host else "units", str(sheet.units or "n/a")),
         ("last-level cache", f"{sheet.cache_mib:g} MiB" if sheet.cache_mib else "n/a"),
         ("link to the host", f"{sheet.link}, {sheet.link_gbs:g} GB/s" if sheet.link else "n/a"),
         ("between devices", f"{sheet.peer_gbs:g} GB/s" if sheet.peer_gbs else "n/a"),

@@ -18,6 +18,8 @@ from cotenant.app.steps import (
     Optimiser,
     OwnTypes,
     Precision,
+    is_host,
+    known_types,
     step_options,
     use_own_types,
 )
@@ -46,7 +48,10 @@ def resources(  # noqa: PLR0917
     batch: Batch = 1,
     device: Annotated[
         str,
-        typer.Option("--device", help="Device types, separated by commas; the whole catalogue if not given."),
+        typer.Option(
+            "--device",
+            help="Device types with commas between; cpu:0-1 for cores of this machine. Without it the catalogue.",
+        ),
     ] = "",
     precision: Precision = "fp32",
     optimiser: Optimiser = "sgd",
@@ -87,13 +92,18 @@ def resources(  # noqa: PLR0917
             )
         _print_fits(predictor, rows, as_json)
         return
-    options = step_options(batch, precision, optimiser)
-    graph, work = _work(source, options, hf, length, name)
-    if add_work is not None:
-        _append(add_work, work)
     types = _types(device, predictor.device_types_, fit)
-    found = _forecasts(predictor, work, types, measured_s)
-    verdicts = _verdicts(graph, types)
+    found: list[ResourceForecast] = []
+    verdicts: dict[str, str] = {}
+    # A step reads other tensors and holds other memory on a CPU, so it is read for each kind of device.
+    for cpu in (False, True):
+        some = [name for name in types if is_host(name) == cpu]
+        if some or (add_work is not None and not cpu):
+            graph, work = _work(source, step_options(batch, precision, optimiser, cpu=cpu), hf, length, name)
+            found += _forecasts(predictor, work, some, measured_s)
+            verdicts |= _verdicts(graph, some)
+        if add_work is not None and not cpu:
+            _append(add_work, work)
     if as_json:
         print_json(_as_json(work, found, verdicts, predictor))
         return
@@ -125,13 +135,13 @@ def _append(path: Path, work: StepWork) -> None:
 
 def _types(device: str, fitted: tuple[str, ...], fit: Path | None) -> list[str]:
     """Types of the catalogue, or others that the predictor was fitted on; by default those of the fit."""
-    from cotenant.profiles.catalogue import datasheet, known
+    from cotenant.profiles.catalogue import known
 
-    asked = [one.strip() for one in device.split(",") if one.strip()]
+    asked = known_types(device, fitted)
     if not asked and fitted and fit is not None:
         note(f"shown for the types that {fit} was fitted on; --device names others")
         return list(fitted)
-    return [one if one in fitted else datasheet(one).name for one in asked] or list(known())
+    return asked or list(known())
 
 
 def _forecasts(
@@ -143,19 +153,26 @@ def _forecasts(
     rates = [rates_of(one) for one in types]
     fitted = predictor.device_types_
     # Factors of a CPU core say nothing of a GPU, and those of a GPU nothing of a core.
-    kinds = {rates_of(one).known for one in fitted}
-    foreign = [one.name for one in rates if kinds and one.known not in kinds]
+    kinds = {(one.known, one.host) for one in map(rates_of, fitted)}
+    foreign = [one.name for one in rates if (kinds or one.host) and (one.known, one.host) not in kinds]
     wide = [one.name for one in rates if fitted and one.name not in (*fitted, *foreign)]
-    if foreign:
-        note(f"the fit knows {', '.join(fitted)} only; from datasheets alone: {', '.join(foreign)}")
+    if foreign and fitted:
+        note(f"the fit knows {', '.join(fitted)} only; from rates alone: {', '.join(foreign)}")
     if wide:
         note(f"not measured, so with wider intervals: {', '.join(wide)}")
-    usual = _shipped()[0] if foreign else predictor
     known = None if measured_s is None else [measured_s]
     return [
-        (usual if one.name in foreign else predictor).predict([work], [one], iteration_s=known)[0]
+        (_usual(one.host) if one.name in foreign else predictor).predict([work], [one], iteration_s=known)[0]
         for one in rates
     ]
+
+
+def _usual(host: bool) -> ResourcePredictor:
+    """What comes with the package for CPU cores, or for all else."""
+    from cotenant.predictors.resources.predictor import ResourcePredictor
+    from cotenant.predictors.resources.roofline import HOST
+
+    return ResourcePredictor(learners=("roofline",), prior=HOST) if host else _shipped()[0]
 
 
 def _predictor(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cotenant.app.console import note
 from cotenant.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ __all__ = [
     "Optimiser",
     "OwnTypes",
     "Precision",
+    "is_host",
+    "known_types",
     "step_options",
     "use_own_types",
 ]
@@ -54,6 +58,57 @@ def use_own_types(path: str | None) -> None:
         from cotenant.profiles.catalogue import use_devices
 
         use_devices(path)
+
+
+def known_types(device: str, measured: Collection[str] = ()) -> list[str]:
+    """The device types of ``--device``, by the catalogue's names; sets of this machine's cores join it.
+
+    Parameters
+    ----------
+    device : str
+        Names, aliases, or core sets (``cpu:0-1``), with commas between.
+    measured : collection of str
+        Types that are known from measurements, whether or not the catalogue has them.
+
+    Raises
+    ------
+    UnknownNameError
+        For a type that nobody knows.
+    ConfigError
+        For cores that are not there.
+    """
+    from cotenant.profiles.catalogue import add_types, canonical_type, datasheet
+    from cotenant.profiles.corerates import core_set_of, core_sheet, core_type
+
+    found = []
+    for name in filter(None, map(str.strip, _split(device))):
+        cores = None if name in measured or canonical_type(name) is not None else core_set_of(name)
+        if cores is None:
+            found.append(name if name in measured else datasheet(name).name)
+            continue
+        found.append(core_type(cores))
+        if core_type(cores) not in measured:
+            sheet = core_sheet(cores)
+            add_types(sheet)
+            note(
+                f"{sheet.name}: {sheet.bandwidth_gbs:g} GB/s, {sheet.peak_tflops('fp32') * 1e3:g} GFLOP/s "
+                f"in 32 bits, {sheet.source}"
+            )
+    return list(dict.fromkeys(found))
+
+
+def _split(device: str) -> list[str]:
+    """Names between commas; ``cpu:0,2`` is one of them."""
+    import re
+
+    return re.split(r",(?!\d+(?:-\d+)?(?:,|$))", device)
+
+
+def is_host(device_type: str) -> bool:
+    """Whether a type of the catalogue is a set of CPU cores."""
+    from cotenant.profiles.catalogue import canonical_type, datasheet
+
+    return canonical_type(device_type) is not None and datasheet(device_type).host
 
 
 def step_options(

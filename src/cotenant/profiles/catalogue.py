@@ -34,6 +34,7 @@ __all__ = [
     "PRECISIONS",
     "REFERENCE_TYPE",
     "Datasheet",
+    "add_types",
     "canonical_type",
     "datasheet",
     "device_type",
@@ -90,6 +91,8 @@ class Datasheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Measured coarse training speed relative to a V100; None: from the rates.
     measured_as : str
         The type under which measurements of it are filed; empty: its own.
+    host : bool
+        Whether it is a set of CPU cores, which launch nothing and wait for no launch.
     note : str
     """
 
@@ -109,6 +112,7 @@ class Datasheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     idle_w: float = 0.0
     speed: float | None = None
     measured_as: str = ""
+    host: bool = False
     note: str = ""
 
     @property
@@ -211,11 +215,21 @@ def use_devices(path: Path | str) -> None:
     os.environ[DEVICES_VARIABLE] = str(path)
 
 
+_added: dict[str, Datasheet] = {}
+
+
+def add_types(*sheets: Datasheet) -> None:
+    """Add types to the catalogue of this process alone, such as its own core sets, measured just now."""
+    _added.update({sheet.name: sheet for sheet in sheets})
+    _built.cache_clear()
+
+
 @lru_cache(maxsize=8)
 def _built(own: str) -> _Catalogue:
     text = (files("cotenant") / "data" / "devices.toml").read_text(encoding="utf-8")
     sheets = _decoded(text, "devices.toml")
-    return _Catalogue(sheets + read_devices(own) if own else sheets)
+    mine = read_devices(own) if own else ()
+    return _Catalogue((*sheets, *mine, *_added.values()))
 
 
 def _catalogue() -> _Catalogue:

@@ -167,6 +167,7 @@ def rates_of(device_type: str) -> DeviceRates:
         bandwidth=sheet.bandwidth_gbs * 1e9,
         cache_bytes=sheet.cache_mib * 2**20,
         memory_bytes=sheet.memory_bytes,
+        host=sheet.host,
     )
 
 
