@@ -14,6 +14,7 @@ from cotenant.model import events as ev
 from cotenant.model.jobs import Job
 from cotenant.model.plan import Reason
 from cotenant.model.quantities import format_duration
+from cotenant.report.changes import Changes
 from cotenant.report.derived import derive
 from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
@@ -133,6 +134,7 @@ class _Story:
         self._outcome = "waiting"
         self._verdict = ""
         self._stopped_for = ""
+        self._changes = Changes()
         self._foreseen = Foreseen(-1)
 
     def before(self, event: Any, stage: Stage) -> None:
@@ -265,6 +267,8 @@ class _Story:
 
     def rated(self, event: ev.Rated, stage: Stage) -> None:
         """Its speed changed."""
+        if told := self._changes.measured(event):
+            self._step(event.t, "measured", told)
         for meeting in self._beside.values():
             meeting[1] = event.rate if meeting[1] is None else min(meeting[1], event.rate)
 
@@ -315,12 +319,14 @@ class _Story:
         self._step(
             event.t,
             "moved",
-            f"Moved to {device_range(event.devices)}; holds the old devices until its state is there.",
+            f"Moved to {device_range(event.devices)}; holds the old devices until its state is there.{rule(event.why)}",
         )
+        self._changes.changed(event, stage.rate(event.id))
 
     def resized(self, event: ev.Resized, stage: Stage) -> None:
         """Its share or its devices changed."""
-        self._step(event.t, "resized", f"Now holds devices {device_range(event.devices)}.")
+        self._step(event.t, "resized", f"Now holds devices {device_range(event.devices)}.{rule(event.why)}")
+        self._changes.changed(event, stage.rate(event.id))
 
     def _meet(self, t: float, stage: Stage) -> None:
         if self.job is None:

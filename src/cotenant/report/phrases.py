@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from cotenant.model.plan import Why
+from cotenant.report.rulewords import RULE_WORDS
 from cotenant.report.tables import show
 
 __all__ = ["at", "device_range", "facts_in_words", "plural", "rule"]
@@ -46,7 +47,8 @@ def facts_in_words(facts: dict[str, Any]) -> str:
 def rule(why: Why) -> str:
     """The rule that a policy names for a decision; empty if it names none."""
     numbers = f" ({facts_in_words(why.facts)})" if why.facts else ""
-    return f" Rule: {show(why.rule)}{numbers}." if why.rule else ""
+    words = f": {RULE_WORDS[why.rule]}" if why.rule in RULE_WORDS else ""
+    return f" Rule: {show(why.rule)}{numbers}{words}." if why.rule else ""
 
 
 def plural(count: int, noun: str) -> str:

@@ -1,0 +1,22 @@
+"""What the rules that policies name mean, in words; a rule that is not here speaks for itself."""
+
+from __future__ import annotations
+
+__all__ = ["RULE_WORDS"]
+
+RULE_WORDS: dict[str, str] = {
+    "same-affinity": "the least loaded server among those that host jobs of its size",
+    "unassigned-server": "no server that hosts jobs of its size has room, so an empty one is taken",
+    "any-server": "neither a server of its size nor an empty one has room, so it goes where devices are free",
+    "over-subscribed": "no device is free; it takes turns with those who are there",
+    "pack": "both are now on the device in the same turn; the pair stays only if their measured speeds, "
+    "relative to alone, add up to more than turns give",
+    "unpack": "side by side the measured speeds, relative to alone, added up to no more than turns give",
+    "height-drops": "fewer jobs take turns there",
+    "fair-turns": "those it leaves behind had fewer turns than others on this server",
+    "locality": "one node has room for all its devices now",
+    "defragment": "it empties a server of which most is free, so that larger jobs find room",
+    "grow": "devices of its server were idle for a while",
+    "shrink-on-demand": "somebody waits, so it gives back what it holds beyond its request",
+}
+"""Rule to what it means, as the second half of a sentence."""
