@@ -40,6 +40,19 @@ ALLOWED: dict[str, set[str]] = {
         "runs",
         "shares",
     },
+    "tournament": {
+        "experiments",
+        "model",
+        "traces",
+        "profiles",
+        "predictors",
+        "policies",
+        "engine",
+        "executors",
+        "report",
+        "runs",
+        "shares",
+    },
 }
 """Rooms that each room may import, besides itself and the roots errors, registry and version."""
 

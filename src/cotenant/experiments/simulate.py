@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cotenant.report.metrics import RunMetrics
 from cotenant.runs.prepare import Prepared
 
 __all__ = ["metrics_of"]
 
 
-def metrics_of(prepared: Prepared, policy: str, seed: int) -> RunMetrics:
+def metrics_of(
+    prepared: Prepared, policy: str, seed: int, *, speeds: tuple[Any, Any] | None = None
+) -> RunMetrics:
     """Run a policy in one seed's world.
 
     Parameters
     ----------
     policy : str
         As on the command line: ``"las"``, ``"colocate:least_gain=0.2"``, ``"mine.py:Mine"``.
+    speeds : tuple of (Truth, Forecast), optional
+        Built already for this seed and cluster; else they are built from ``prepared``.
 
     Raises
     ------
@@ -28,7 +34,7 @@ def metrics_of(prepared: Prepared, policy: str, seed: int) -> RunMetrics:
     from cotenant.runs.world import build_world
 
     built = build_policy(parse_policy(policy))
-    world = build_world(prepared, seed)
+    world = build_world(prepared, seed, speeds=speeds)
     executor = SimulatedExecutor(
         world.workload,
         prepared.cluster,

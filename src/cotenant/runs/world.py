@@ -28,10 +28,13 @@ class World(msgspec.Struct, kw_only=True):
     seeds_vary: list[str] = []
 
 
-def build_world(prepared: Prepared, seed: int, *, several_seeds: bool = False) -> World:
+def build_world(
+    prepared: Prepared, seed: int, *, several_seeds: bool = False, speeds: tuple[Any, Any] | None = None
+) -> World:
     """Build it; equal arguments give equal worlds.
 
-    ``several_seeds`` changes only the words: that what was drawn differs from run to run.
+    ``several_seeds`` changes only the words: that what was drawn differs from run to run. ``speeds`` are
+    truth and forecast where they were built before, for this seed and cluster.
 
     Raises
     ------
@@ -45,7 +48,7 @@ def build_world(prepared: Prepared, seed: int, *, several_seeds: bool = False) -
     smallest = min(sizes, default=0)
     workload = draw_models(prepared.workload, seed, device_memory=smallest, several_seeds=several_seeds)
     named = prepared.forecast if isinstance(prepared.forecast, str) else "contention"
-    truth, forecast = build_speeds(
+    truth, forecast = speeds or build_speeds(
         seed,
         profiles=prepared.profiles,
         forecast=named,

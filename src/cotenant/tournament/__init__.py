@@ -1,0 +1,1 @@
+"""The tournament: every policy on many workloads, loads and conditions, ranked with intervals."""
