@@ -90,7 +90,7 @@ def finished(marks: Any, rows: list[dict[str, Any]], height: int = 260) -> dict[
         return None
     spec: dict[str, Any] = marks.properties(width="container", height=height).to_dict()
     spec.pop("config", None)  # colours come from the page, which knows light from dark
-    return spec | {"datasets": {_ROWS: rows}}
+    return spec | {"datasets": spec.get("datasets", {}) | {_ROWS: rows}}
 
 
 def rounded(value: float | None, digits: int = 4) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from cotenant.report.calibrationcharts import foretold, inside
 from cotenant.report.chartparts import (
     Chart,
     binned,
@@ -46,6 +47,12 @@ def all_charts(policies: dict[str, list[Run]]) -> list[Chart]:
         _queue(firsts, span),
         *(_capacity(name, run, span) for name, run in firsts.items()),
         *(_limits(name, run, span, reasons) for name, run in firsts.items()),
+        *(
+            draw(name, run)
+            for name, run in firsts.items()
+            for draw in (foretold, inside)
+            if run.metrics.foretold.height
+        ),
         *(heat(name, run, span, most) for name, run in firsts.items()),
         *(gantt(name, run) for name, run in firsts.items()),
     ]

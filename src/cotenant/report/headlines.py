@@ -13,7 +13,14 @@ from cotenant.report.phrases import plural
 from cotenant.report.rundir import Run
 from cotenant.report.tables import percent
 
-__all__ = ["headline", "nobody_waits", "single", "stuck"]
+__all__ = ["foretold_in_words", "headline", "nobody_waits", "single", "stuck"]
+
+_EVEN = 0.005
+"""A mean error that is told as none in either direction."""
+_TOO_FEW, _TOO_MANY = 0.8, 0.97
+"""Shares inside a 90 % interval that are told as too narrow or too wide."""
+_WIDE = 0.05
+"""A narrower interval than this costs nobody anything."""
 
 
 def _percent(share: float | None) -> str:
@@ -113,6 +120,36 @@ def stuck(policy: str, summaries: Sequence[Mapping[str, Any]]) -> str | None:
         parts.append(f"{plural(reasons.total(), 'decision')} refused: {listed}")
     together = f", {len(summaries)} seeds together" if len(summaries) > 1 else ""
     return f"{policy}: {'; '.join(parts)}{together}." if parts else None
+
+
+def foretold_in_words(summaries: Sequence[Mapping[str, Any]]) -> str | None:
+    """How right the forecast of speeds was, mean over seeds; None where it was never put to the test.
+
+    >>> foretold_in_words([{"forecast_sides": 4, "forecast_error_mean": 0.05, "forecast_bias_mean": 0.02,
+    ...     "forecast_width_mean": 0.2, "forecast_inside_share": 0.875, "forecast_inside_hours_share": 0.9}])
+    'right within 0.05 on average; 88 % inside the 90 % interval (90 % by job-hours); too optimistic by 0.02; of 4 speeds'
+    """
+    kept = [s for s in summaries if s.get("forecast_sides")]
+    if not kept:
+        return None
+
+    def mean(key: str) -> float:
+        return sum(float(s[f"forecast_{key}"]) for s in kept) / len(kept)
+
+    inside, reading = mean("inside_share"), ""
+    if inside < _TOO_FEW:
+        reading = ", so the intervals are too narrow"
+    elif inside > _TOO_MANY and mean("width_mean") > _WIDE:
+        reading = ", so the intervals are wider than need be"
+    bias, sides = mean("bias_mean"), sum(s["forecast_sides"] for s in kept)
+    if abs(bias) < _EVEN:
+        lean = "neither too optimistic nor too pessimistic"
+    else:
+        lean = f"too {'optimistic' if bias > 0 else 'pessimistic'} by {abs(bias):.2g}"
+    return (
+        f"right within {mean('error_mean'):.2g} on average; {percent(inside, 0)} inside the 90 % interval"
+        f" ({percent(mean('inside_hours_share'), 0)} by job-hours){reading}; {lean}; of {plural(sides, 'speed')}"
+    )
 
 
 def single(runs: Sequence[Run]) -> tuple[str, str]:

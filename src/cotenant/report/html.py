@@ -91,6 +91,7 @@ def _page(policies: Policies, manifest: dict[str, Any], *, copies: bool, doubts:
             _figures(charts, ("capacity",)),
             el("h2", "What limits the waiting jobs"),
             _figures(charts, ("limits",)),
+            *_calibration(charts),
             el("h2", "Device by device"),
             _figures(charts, ("heat",)),
             el("div", "", class_="gap"),
@@ -314,6 +315,15 @@ def _group_table(what: str, groups: Sequence[GroupChange], p: Pairing) -> Html:
 def _figures(charts: Sequence[Chart], kinds: tuple[str, ...]) -> Html:
     chosen = [c for c in charts if c.key.split("-")[1] in kinds]
     return el("div", *map(figure, chosen), class_="grid")
+
+
+def _calibration(charts: Sequence[Chart]) -> list[Html]:
+    pairs = zip(
+        *([c for c in charts if c.key.split("-")[1] == kind] for kind in ("foretold", "inside")), strict=True
+    )
+    rows = [_figures(of_one_policy, ("foretold", "inside")) for of_one_policy in pairs]
+    gaps = [part for row in rows for part in (el("div", "", class_="gap"), row)][1:]
+    return [el("h2", "Foretold, and what happened"), *gaps] if rows else []
 
 
 def _definitions() -> Html:

@@ -133,6 +133,29 @@ METRICS: tuple[Metric, ...] = (
         ("refused", "Decisions refused", "low", "By the rules, whoever decided."),
     ),
     *_group(
+        "Forecast of speeds",
+        (
+            "forecast_error_mean",
+            "Foretold speeds, mean error",
+            "low",
+            "Speed beside others relative to alone, foretold against happened; every set counts once.",
+        ),
+        (
+            "forecast_inside_share",
+            "Inside the 90 % interval",
+            "",
+            "Of the speeds foretold; 90 % is what the forecast promises.",
+        ),
+        (
+            "forecast_inside_hours_share",
+            "The same by job-hours",
+            "",
+            "Of the time that jobs ran beside others.",
+        ),
+        ("forecast_width_mean", "Interval width, mean", "", "High end less low end of what was foretold."),
+        ("forecast_bias_mean", "Foretold less happened, mean", "", "Above 0: too optimistic."),
+    ),
+    *_group(
         "Jobs",
         ("jobs_submitted", "Submitted", "", "All jobs of the workload."),
         ("jobs_finished", "Finished", "high", "Ended as done."),

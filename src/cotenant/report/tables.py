@@ -87,6 +87,8 @@ def _number(value: float, name: str) -> str:
         return percent(value)
     if isinstance(value, int):
         return f"{value:,}"
+    if name.startswith("forecast_"):
+        return f"{value:.3f}"  # of speeds relative to alone
     if value and abs(value) < 0.01:
         return f"{value:.2g}"
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
