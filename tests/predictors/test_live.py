@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cotenant.model.ports import Forecast, LearnsSpeeds
+from cotenant.model.ports import Forecast, Interval, LearnsSpeeds
 from cotenant.predictors.adaptive import AdaptiveForecast, config_of
 from cotenant.predictors.contention import ContentionForecast
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
@@ -41,8 +41,7 @@ def test_a_set_is_new_again_at_its_4th_and_16th_sample_and_its_mean_is_told() ->
             new.append((i, told[query]))
     assert [i for i, _ in new] == [1, 4, 16, 64]
     assert new[1][1] == pytest.approx(0.25)  # (0.1 + 0.2 + 0.3 + 0.4) / 4
-    count, mean = live.measured(query)
-    assert count == 64 and mean == pytest.approx(3.25)
+    assert live.learnt(query) == (64, 1.0)  # 3.25 on the average, which no job can run at beside others
 
 
 def _lookup() -> LookupForecast:
@@ -115,6 +114,21 @@ def test_adaptive_learns_what_one_job_does_to_the_others() -> None:
     now = [forecast.co_speed(o, (culprit,), "V100").mean for o in others]
     assert max(now) < 0.7
     assert len(forecast.predictor.runs) == len(PAIRS) + 10
+
+
+def test_what_is_said_counts_as_one_more_measurement_of_a_set() -> None:
+    live = LiveSpeeds()
+    query, said = ("A", ("B", "C"), "V100"), Interval(0.8, 0.6, 0.9)
+    for speed in (0.4, 0.5, 0.6):
+        live.add(query, speed)
+    assert live.blended(query, said) == said  # not learnt yet
+    live.add(query, 0.5)
+    live.take()
+    found = live.blended(query, said)
+    # (0.8 + 4 x 0.5) / 5, and the range narrower by the root of 5.
+    assert found.mean == pytest.approx(0.56)
+    assert found.low == pytest.approx(0.56 - 0.2 / math.sqrt(5))
+    assert found.high == pytest.approx(0.56 + 0.1 / math.sqrt(5))
 
 
 def test_adaptive_learns_a_set_of_three_from_one_of_its_jobs() -> None:

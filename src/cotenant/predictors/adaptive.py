@@ -120,7 +120,8 @@ class AdaptiveForecast:
             else:
                 memo[query] = ALONE
         for device_type, asked in by_type.items():
-            memo.update(zip(asked, self._computed(device_type, asked), strict=True))
+            said = self._computed(device_type, asked)
+            memo.update((q, self._live.blended(q, its)) for q, its in zip(asked, said, strict=True))
         return [memo[query] for query in queries]
 
     def usage(self, model: str, device_type: str) -> Usage:
@@ -134,7 +135,11 @@ class AdaptiveForecast:
         self._start()
 
     def learn(self, model: str, beside: tuple[str, ...], device_type: str, speed: float) -> None:
-        """Learn a speed that a light sample measured, in batches (``predictors.live``)."""
+        """Learn a speed that a light sample measured, in batches (``predictors.live``).
+
+        The predictor learns it as a co-run; of the set itself, what the predictor says then counts
+        as one more measurement beside those made.
+        """
         if self._live.add((model, beside, device_type), speed):
             self.observe(self._co_runs(self._live.take()))
 

@@ -8,7 +8,11 @@ at its 4th, 16th and so on, when the error of its mean has halved.
 
 from __future__ import annotations
 
+import math
+
+from cotenant.model.ports import Interval
 from cotenant.profiles.compose import Query
+from cotenant.profiles.physics import MIN_SPEED
 
 __all__ = ["LiveSpeeds"]
 
@@ -31,7 +35,8 @@ class LiveSpeeds:
     def __init__(self) -> None:
         self._known: dict[Query, tuple[int, float]] = {}
         self._fresh: dict[Query, None] = {}
-        self._learnt = 0
+        self._learnt: dict[Query, tuple[int, float]] = {}
+        self._lessons = 0
 
     def add(self, query: Query, speed: float) -> bool:
         """A speed was measured; True if it is time to learn."""
@@ -40,14 +45,26 @@ class LiveSpeeds:
         self._known[query] = (count, mean + (speed - mean) / count)
         if count.bit_count() == 1 and count.bit_length() % 2:  # powers of four
             self._fresh[query] = None
-        return len(self._fresh) >= max(_FIRST, _PART * self._learnt)
+        return len(self._fresh) >= max(_FIRST, _PART * self._lessons)
 
     def take(self) -> dict[Query, float]:
         """The new means, in order of first samples; they are new no more."""
         fresh, self._fresh = self._fresh, {}
-        self._learnt += len(fresh)
+        self._lessons += len(fresh)
+        self._learnt.update((query, self._known[query]) for query in fresh)
         return {query: self._known[query][1] for query in fresh}
 
-    def measured(self, query: Query) -> tuple[int, float]:
-        """How often a set was measured, and the mean."""
-        return self._known.get(query, (0, 0.0))
+    def learnt(self, query: Query) -> tuple[int, float]:
+        """How often a set had been measured when it was last learnt, and the mean then, at most 1."""
+        count, mean = self._learnt.get(query, (0, 0.0))
+        return count, min(mean, 1.0)
+
+    def blended(self, query: Query, said: Interval) -> Interval:
+        """What is said of a set, as one more measurement of it beside those that were learnt."""
+        count, mean = self.learnt(query)
+        if not count:
+            return said
+        middle = (said.mean + count * mean) / (count + 1)
+        narrow = 1.0 / math.sqrt(count + 1)
+        low, high = middle - narrow * (said.mean - said.low), middle + narrow * (said.high - said.mean)
+        return Interval(middle, max(low, MIN_SPEED), min(high, 1.0))

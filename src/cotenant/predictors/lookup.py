@@ -26,7 +26,7 @@ from cotenant.profiles.compose import Composer, Query
 from cotenant.profiles.draws import uniform
 from cotenant.profiles.kinds import canonical_model
 from cotenant.profiles.pairfit import ANALYTIC, FITTED, MEASURED, PairFit, fitted_speed
-from cotenant.profiles.physics import MIN_SPEED, Usage
+from cotenant.profiles.physics import Usage
 from cotenant.profiles.solo import SoloSpeeds
 from cotenant.profiles.table import CoRunTable, Side
 
@@ -58,7 +58,6 @@ class LookupForecast(PairForecast):
         self._widths, self._pooled = _quantiles(sides, seed)
         self._solo = SoloSpeeds(cluster, "gavel-2019-08")
         self._live, self._version = LiveSpeeds(), 1
-        self._learnt: dict[Query, tuple[int, float]] = {}
         self._compose()
 
     def _compose(self) -> None:
@@ -77,19 +76,13 @@ class LookupForecast(PairForecast):
         are composed of; for a set that was measured itself the composition is what was known.
         """
         if self._live.add((model, beside, device_type), speed):
-            self._learnt.update((query, self._live.measured(query)) for query in self._live.take())
+            self._live.take()
             self._version += 1
             self._compose()
 
     def _blended(self, query: Query, said: Interval) -> Interval:
-        count, mean = self._learnt.get(query, (0, 0.0))
-        if len(query[1]) < 2 or not count:
-            return said
-        shift = count * (min(mean, 1.0) - said.mean) / (count + 1)
-        narrow = 1.0 / math.sqrt(count + 1)
-        middle = said.mean + shift
-        low, high = middle - narrow * (said.mean - said.low), middle + narrow * (said.high - said.mean)
-        return Interval(middle, max(low, MIN_SPEED), min(high, 1.0))
+        # Of pairs the measurements are in what is said already.
+        return self._live.blended(query, said) if len(query[1]) > 1 else said
 
     def _single(self, query: Query) -> Interval:
         return self._blended(query, super()._single(query))
@@ -131,10 +124,10 @@ class LookupForecast(PairForecast):
 
     def _pair(self, model: str, other: str, device_type: str) -> tuple[float, int]:
         excess, level = self._known_pair(model, other, device_type)
-        count, mean = self._learnt.get((model, (other,), device_type), (0, 0.0))
+        count, mean = self._live.learnt((model, (other,), device_type))
         if not count:
             return excess, level
-        speed = (1.0 / (1.0 + excess) + count * min(mean, 1.0)) / (count + 1)
+        speed = (1.0 / (1.0 + excess) + count * mean) / (count + 1)
         return 1.0 / speed - 1.0, MEASURED
 
     def _known_pair(self, model: str, other: str, device_type: str) -> tuple[float, int]:
