@@ -38,6 +38,7 @@ class Row(msgspec.Struct):
     models: bool = False
     """Whether jobs have models, hence memory and speeds beside each other."""
     incidents: tuple[ev.Event, ...] = ()
+    runtime: str = "perfect"
 
 
 def mixed(memory_gib: int = 32) -> Cluster:
@@ -146,6 +147,16 @@ def tables() -> dict[str, Callable[[], list[Row]]]:
                 ("the same, `retry_lost=0`", {"incidents": failures(), "settings": {"retry_lost": 0}}),
             ],
         ),
+        "samples": lambda: vary(
+            Row("no samples, lengths of jobs that ended (`--runtime history`)", "srtf", runtime="history"),
+            [
+                *settings_only({"sample_s": 30.0}, {"sample_s": 300.0}, {"sample_s": 1800.0}),
+                *settings_only(
+                    {"sample_s": 30.0, "sample_noise": 0.0}, {"sample_s": 30.0, "sample_noise": 0.3}
+                ),
+                ("no samples, exact running times (`--runtime perfect`)", {"runtime": "perfect"}),
+            ],
+        ),
         "types": lambda: vary(
             Row("`type_order=fastest` (default)", policy="fifo:head_of_line=false", cluster=mixed()),
             [
@@ -166,7 +177,7 @@ def run(row: Row, plain: Workload, with_models: Workload) -> str:
         row.cluster,
         row.policy,
         settings=Settings(**row.settings),
-        runtime="perfect",
+        runtime=row.runtime,
         incidents=row.incidents,
     ).summary
     cells = [f"{summary[k]:,.1f}" for k in ("jct_s_mean", "wait_s_mean", "makespan_s")]
@@ -196,10 +207,13 @@ def main() -> None:
     """Run all and paste."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", type=Path)
-    trace = parser.parse_args().trace
+    parser.add_argument("--only", nargs="*", default=list(tables()), help="names of tables")
+    args = parser.parse_args()
+    trace = args.trace
     plain, with_models = cotenant.load(trace, models="none"), cotenant.load(trace)
     page = PAGE.read_text(encoding="utf-8")
-    for name, rows in tables().items():
+    for name in args.only:
+        rows = tables()[name]
         page = paste(page, name, table(rows(), plain, with_models))
         print(f"{name}: done")
     PAGE.write_text(page, encoding="utf-8")
