@@ -81,7 +81,8 @@ def test_taking_turns_compares_early() -> None:
     sweep, events = search(1, TimeSlice(), "half", good=0.62)
     assert [(t, name) for t, name, _ in sweep.stopped] == [(40.0, "s/b"), (40.0, "s/a"), (60.0, "s/d")]
     found_s, name = sweep.first_good_s["s"]
-    assert (name, found_s) == ("s/c", pytest.approx(130.0))
+    assert name == "s/c"
+    assert found_s == pytest.approx(130.0)
     assert max(e.t for e in events if isinstance(e, ev.Ended)) == pytest.approx(140.0)
 
 

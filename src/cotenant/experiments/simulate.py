@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cotenant.report.metrics import RunMetrics
@@ -11,7 +12,13 @@ __all__ = ["metrics_of"]
 
 
 def metrics_of(
-    prepared: Prepared, policy: str, seed: int, *, speeds: tuple[Any, Any] | None = None
+    prepared: Prepared,
+    policy: str,
+    seed: int,
+    *,
+    speeds: tuple[Any, Any] | None = None,
+    observers: Sequence[Any] = (),
+    wrap: Callable[[Any], Any] | None = None,
 ) -> RunMetrics:
     """Run a policy in one seed's world.
 
@@ -21,6 +28,10 @@ def metrics_of(
         As on the command line: ``"las"``, ``"colocate:least_gain=0.2"``, ``"mine.py:Mine"``.
     speeds : tuple of (Truth, Forecast), optional
         Built already for this seed and cluster; else they are built from ``prepared``.
+    observers : sequence of Observer
+        See every event, too.
+    wrap : callable, optional
+        Makes another executor of the simulated one (``executors.sweep.Sweep``).
 
     Raises
     ------
@@ -46,12 +57,12 @@ def metrics_of(
     Loop(
         cluster=prepared.cluster,
         policy=built,
-        executor=executor,
+        executor=executor if wrap is None else wrap(executor),
         forecast=world.forecast,
         runtime=world.runtime,
         settings=prepared.settings,
         seed=seed,
-        observers=[fold],
+        observers=[fold, *observers],
         header={"policy": policy},
     ).run()
     return fold.result(executor.source_hours)
