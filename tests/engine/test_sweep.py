@@ -33,7 +33,7 @@ class Kept:
 
 
 def search(
-    gpus: int, policy: Policy, rule: Rule, names: str = "abcd", good: float = math.inf
+    gpus: int, policy: Policy, rule: Rule, names: str = "abcd", good: float = math.inf, keep: int = 1
 ) -> tuple[Sweep, list[ev.Event]]:
     rows = [f"s/{n}" for n in names] + ["other"] * (gpus > 1)
     frame = pl.DataFrame({"name": rows, "submit_s": 0.0, "duration_s": 100.0, "memory_bytes": GIB})
@@ -64,6 +64,11 @@ def test_the_lower_half_ends_once_all_have_reached_a_rung() -> None:
     }
     # 0.7 * 0.5 is 0.35, at the fifth rung.
     assert sweep.first_good_s == {"s": (50.0, "s/c")}
+
+
+def test_halving_leaves_as_many_as_it_is_told() -> None:
+    sweep, _ = search(5, Fifo(), "half", keep=3)
+    assert sweep.stopped == [(10.0, "s/b", 1)]
 
 
 def test_with_one_device_first_come_first_served_never_compares() -> None:

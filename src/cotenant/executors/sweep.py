@@ -43,6 +43,8 @@ class Sweep:
         came there so far. ``none``: nobody is ended.
     good : float
         Score from which on a configuration is good.
+    keep : int
+        ``half`` leaves at least so many configurations of a search.
 
     Attributes
     ----------
@@ -65,11 +67,13 @@ class Sweep:
         rung_s: float,
         rule: Rule = "half",
         good: float = math.inf,
+        keep: int = 1,
     ) -> None:
         if not 0.0 < rung_s < math.inf:
             raise ConfigError(f"rung_s of a sweep must be positive and finite, found {rung_s}")
         self.inner, self._score = inner, score
         self._rung_s, self._rule, self._good = rung_s, rule, good
+        self._keep = keep
         self._progress = Progress()
         self._searches: dict[str, dict[int, int]] = {}  # living configurations, and rungs they have reached
         self._halved: dict[str, int] = {}
@@ -184,7 +188,7 @@ class Sweep:
             self._halved[search] = rung = min(living.values())
             names = self._progress.names
             ranked = sorted(living, key=lambda j: (self._score(names[j], rung * self._rung_s), -j))
-            ends = ranked[: len(ranked) // 2]
+            ends = ranked[: max(0, min(len(ranked) // 2, len(ranked) - self._keep))]
         for loser in ends:
             self.stopped.append((now, self._progress.names[loser], rung))
             del living[loser]
