@@ -42,7 +42,12 @@ def search(
     workload, settings = Workload(frame), Settings(slice_switch_s=0.0)
     inner = SimulatedExecutor(workload, cluster, settings=settings)
     sweep = Sweep(
-        inner, lambda name, work_s: SCORES[name] * work_s / 100.0, rung_s=10.0, rule=rule, good=good
+        inner,
+        lambda name, work_s: SCORES[name] * work_s / 100.0,
+        rung_s=10.0,
+        rule=rule,
+        good=good,
+        keep=keep,
     )
     kept = Kept()
     Loop(cluster=cluster, policy=policy, executor=sweep, settings=settings, observers=[kept]).run()
