@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.predictors.interference.effects import EffectsModel
 from cotenant.predictors.interference.jobs import NodeTable, SoloIndex
+from cotenant.predictors.interference.kernels import Likeness
 from cotenant.predictors.interference.rows import make_rows
 from cotenant.predictors.interference.usage import COLUMNS, Usage, iteration_s, terms, usage_of
 from cotenant.predictors.interference.zoo import EFFECTS
@@ -126,3 +127,17 @@ def test_effects_answer_in_the_scale_of_the_doubted_world() -> None:
     assert table.agreed == pytest.approx([1 / 1.2] * 4)
     said = EffectsModel(EFFECTS["effects-lean"], table).fit(rows).predict(rows.victim, rows.other)
     assert said == pytest.approx(rows.speed, abs=0.06)
+
+
+def test_terms_far_outside_of_what_was_measured_are_not_believed() -> None:
+    utils = {"a": 50.0, "b": 60.0, "idle": 1.0}
+    jobs = {name: JobConfig(model=name, batch=64) for name in utils}
+    solos = [_solo(job, 1.0, gpu_util=utils[name]) for name, job in jobs.items()]
+    table = NodeTable(SoloIndex(solos), [(job, ("own", "V100")) for job in jobs.values()])
+    like = Likeness(table)
+    both, idle = (np.array([0, 1]), np.array([1, 0])), (np.array([0]), np.array([2]))
+    like.settle(both)
+    seen, asked = terms(table.usage, *both), terms(table.usage, *idle)
+    assert asked[0, 4] > seen[:, 4].max() + 0.5
+    assert like.contended(idle)[0, 4] == pytest.approx(seen[:, 4].max() + 0.5 - seen[:, 4].mean())
+    assert like.contended(both).sum(axis=0) == pytest.approx(np.zeros(6), abs=1e-12)

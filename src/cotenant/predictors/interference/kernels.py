@@ -32,6 +32,9 @@ Matrix = NDArray[np.float64]
 Nodes = NDArray[np.intp]
 Pairs = tuple[Nodes, Nodes]
 
+_BEYOND = 0.5
+"""How far beyond measured pairs, in spreads, terms of contention are believed."""
+
 COMPONENTS = (
     "world",
     "victim F",
@@ -115,17 +118,22 @@ class Likeness:
         self.family_close = self.family * self.close
         self.product = z @ z.T / width
         self._middle: Matrix = np.zeros(1)
-        self._scale: Matrix = np.ones(1)
+        self._low: Matrix = np.full(1, -np.inf)
+        self._high: Matrix = np.full(1, np.inf)
 
     def settle(self, pairs: Pairs) -> None:
-        """Standardise what is contended for over these pairs."""
+        """Centre what is contended for over these pairs, which also bound it.
+
+        A line through a few measured pairs says nothing of pairs far outside of them.
+        """
         found = terms(self.table.usage, *pairs)
         self._middle = found.mean(axis=0)
-        self._scale = np.maximum(found.std(axis=0), 1e-6)
+        self._low, self._high = found.min(axis=0) - _BEYOND, found.max(axis=0) + _BEYOND
 
     def contended(self, pairs: Pairs) -> Matrix:
-        """Standardised terms of pairs, shape (n, terms)."""
-        return np.asarray((terms(self.table.usage, *pairs) - self._middle) / self._scale)
+        """Centred terms of pairs, shape (n, terms)."""
+        found = np.clip(terms(self.table.usage, *pairs), self._low, self._high)
+        return np.asarray(found - self._middle)
 
 
 def variances(base: Mapping[str, float]) -> NDArray[np.float64]:

@@ -32,8 +32,6 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 _FEWEST = 8
-_SCALES = np.array([0.5, 0.5, 2.0, 2.0, 2.0, 2.0])
-"""Bring the terms of ``usage`` to about the spread of standardised features."""
 
 
 class PairData(msgspec.Struct, frozen=True):
@@ -81,7 +79,7 @@ def pair_data(table: NodeTable, victim: Index, other: Index) -> PairData:
     same = (table.family[victim] == table.family[other]).astype(np.float64)[:, None]
     usage = _usage(table)
     return PairData(
-        np.hstack([v, o, v - o, (v + o) / 2.0, same, terms(table.usage, victim, other) * _SCALES]),
+        np.hstack([v, o, v - o, (v + o) / 2.0, same, terms(table.usage, victim, other)]),
         table.config[victim],
         table.config[other],
         table.family[victim],

@@ -38,6 +38,8 @@ mean weighted by length."""
 _LEAST, _BUSY, _MEMORY = 0.01, 0.7, 0.6
 _FURTHEST = 6.0
 _SOFT = 0.15
+_SCALES = np.array([0.5, 0.5, 2.0, 2.0, 2.0, 1.5])
+"""Bring the terms to a spread of about one over the pairs of a campaign."""
 
 
 def iteration_s(run: SoloRun) -> float | None:
@@ -117,7 +119,7 @@ def terms(usage: Array, victim: Index, other: Index) -> Array:
     Returns
     -------
     ndarray, shape (n, 6)
-        Higher is faster for the victim.
+        Higher is faster for the victim; the spread over a campaign is about one.
     """
     busy, memory, host, kernel, long = usage.T
     both = np.sqrt(busy[victim] * busy[other])
@@ -128,7 +130,7 @@ def terms(usage: Array, victim: Index, other: Index) -> Array:
     def less(share: Array) -> Array:
         return np.asarray(-np.log(_SOFT + share))
 
-    return np.stack(
+    found = np.stack(
         [
             longer(kernel),
             longer(long),
@@ -139,3 +141,4 @@ def terms(usage: Array, victim: Index, other: Index) -> Array:
         ],
         axis=1,
     )
+    return np.asarray(found * _SCALES)
