@@ -383,3 +383,35 @@ def test_a_lifted_ceiling_is_no_reason_any_more(tmp_path):
     told = explain(log, "big")
     assert told.waits[0].derived is None
     assert told.unblock.startswith("a policy that starts it: nobody was ahead")
+
+
+def test_what_was_foretold_of_it_and_what_happened(tmp_path):
+    from cotenant.model.cluster import DeviceType
+
+    kind = DeviceType(name="V", memory_bytes=1 << 34)
+    side = Share("spatial", 1 << 30, 0)
+    cluster = Cluster.uniform(2, gpus_per_node=2, gpu_type=kind)
+    events = [
+        ev.Opened(0.0, ev.SCHEMA, "0", 1, "p", {}, {}, cluster, {}, {}, {}),
+        *(ev.Submitted(0.0, Job(i, f"j{i}", 0.0, model="aab"[i])) for i in range(3)),
+        ev.Started(0.0, 1, 1, (1,)),
+        ev.Rated(0.0, 1, 0.5),  # an a alone on a V
+        ev.Started(0.0, 0, 1, (0,), side),
+        ev.Started(0.0, 2, 1, (0,), side),
+        ev.Rated(0.0, 0, 0.3),
+        ev.Rated(0.0, 2, 0.4),
+        ev.Foretold(0.0, "V", ("a", "b"), (0.8, 0.5), (0.7, 0.4), (0.9, 0.6)),
+        ev.Ended(3600.0, 0, 1, "done", 1080.0),
+        ev.Ended(3600.0, 2, 1, "done", 1440.0),
+    ]
+    log = tmp_path / "events.jsonl"
+    log.write_bytes(b"".join(ev.encode_event(e) + b"\n" for e in events))
+    # 0.3 beside b, 0.5 alone (as the other a ran): 0.6 of its speed alone.
+    (promise,) = explain(log, "j0").promises
+    assert (
+        promise.text
+        == "1h beside b on V: foretold 0.80 (0.70 to 0.90), happened 0.60: slower than the interval"
+    )
+    assert promise.text in explain(log, 0).text
+    # Nobody saw a b alone, and j1 shared with nobody.
+    assert explain(log, "j2").promises == explain(log, "j1").promises == ()

@@ -11,7 +11,7 @@ import polars as pl
 
 from cotenant.report.company import ALONE, CompanyWalk, Side
 
-__all__ = ["FORETOLD_SCHEMA", "calibrated", "foretold_frame", "nothing_foretold"]
+__all__ = ["DUST", "FORETOLD_SCHEMA", "Judged", "calibrated", "judge", "nothing_foretold"]
 
 FORETOLD_SCHEMA: dict[str, Any] = {
     "device_type": pl.String,
@@ -25,14 +25,23 @@ FORETOLD_SCHEMA: dict[str, Any] = {
     "job_hours": pl.Float64,
 }
 """Columns of ``foretold.parquet``: one row for each model in each set."""
-_DUST = 1e-6
+DUST = 1e-6
 """Speeds are quotients of logged ones: within this of an end of the interval is on it."""
 
 _Seconds = Mapping[tuple[int, float], float]
 
 
-class _Judged:
-    """One side with its foretold speed, and the seconds run at each speed relative to alone."""
+class Judged:
+    """One side with its foretold speed, and the seconds run at each speed relative to alone.
+
+    Attributes
+    ----------
+    side : Side
+    mean, low, high : float
+        Foretold.
+    ran : list of (float, float)
+        Speeds that happened, and for how many seconds.
+    """
 
     def __init__(self, side: Side) -> None:
         ends = [_of(side, i) for i in range(len(side.sets))]
@@ -67,10 +76,19 @@ def _mean(ran: list[tuple[float, float]]) -> float:
     return sum(value * spent for value, spent in ran) / sum(spent for _, spent in ran)
 
 
-def _judge(walk: CompanyWalk, seconds: _Seconds) -> tuple[list[_Judged], float]:
-    """Sides that can be judged, and the seconds of all that ran beside others."""
-    alone = _alone(walk.sides, seconds)
-    judged: dict[int, _Judged] = {}
+def judge(walk: CompanyWalk, seconds: _Seconds, all_seconds: _Seconds) -> tuple[list[Judged], float]:
+    """Sides that can be judged, and the seconds of all that ran beside others.
+
+    Parameters
+    ----------
+    walk : CompanyWalk
+    seconds : mapping
+        By side and speed, of the jobs to be judged.
+    all_seconds : mapping
+        Of all jobs: they show how fast each model is alone.
+    """
+    alone = _alone(walk.sides, all_seconds)
+    judged: dict[int, Judged] = {}
     beside_s = 0.0
     for (number, rate), spent in seconds.items():
         side = walk.sides[number]
@@ -82,7 +100,7 @@ def _judge(walk: CompanyWalk, seconds: _Seconds) -> tuple[list[_Judged], float]:
         told = all(t is not None or s[1] == ALONE for s, t in zip(side.sets, side.told, strict=True))
         if side.known and told and base and len(types) == 1:
             if number not in judged:
-                judged[number] = _Judged(side)
+                judged[number] = Judged(side)
             judged[number].ran.append((rate / base, spent))
     return list(judged.values()), beside_s
 
@@ -118,8 +136,9 @@ def calibrated(walk: CompanyWalk | None, end_s: float) -> tuple[pl.DataFrame, di
     """
     if walk is None:
         return pl.DataFrame(schema=FORETOLD_SCHEMA), nothing_foretold()
-    judged, beside_s = _judge(walk, walk.until(end_s))
-    frame = foretold_frame([_row(j) for j in judged if len(j.side.sets) == 1])
+    seconds = walk.until(end_s)
+    judged, beside_s = judge(walk, seconds, seconds)
+    frame = _frame([_row(j) for j in judged if len(j.side.sets) == 1])
     # A gang whose devices have different neighbours counts by its hours only: of no one set it shows the speed.
     ran = np.array([(j.mean, j.low, j.high, *r) for j in judged for r in j.ran]).reshape(-1, 5)
     mean, low, high, happened, spent = ran.T
@@ -127,7 +146,7 @@ def calibrated(walk: CompanyWalk | None, end_s: float) -> tuple[pl.DataFrame, di
     if beside_s > 0:
         found["forecast_judged_share"] = float(spent.sum()) / beside_s
     if spent.sum() > 0:
-        inside = (happened >= low - _DUST) & (happened <= high + _DUST)
+        inside = (happened >= low - DUST) & (happened <= high + DUST)
         found["forecast_error_hours_mean"] = float((np.abs(mean - happened) * spent).sum() / spent.sum())
         found["forecast_inside_hours_share"] = float((inside * spent).sum() / spent.sum())
     if frame.height:
@@ -138,7 +157,7 @@ def calibrated(walk: CompanyWalk | None, end_s: float) -> tuple[pl.DataFrame, di
     return frame, found
 
 
-def _row(judged: _Judged) -> dict[str, Any]:
+def _row(judged: Judged) -> dict[str, Any]:
     side, told = judged.side, judged.side.told[0]
     (name, models), happened = side.sets[0], _mean(judged.ran)
     at = models.index(side.model)
@@ -155,7 +174,7 @@ def _row(judged: _Judged) -> dict[str, Any]:
     }
 
 
-def foretold_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
+def _frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """Rows in one order, whatever the order they came in."""
     frame = pl.DataFrame(rows, schema=FORETOLD_SCHEMA)
     return frame.sort("device_type", "model", "version", pl.col("beside").list.join("\0"))
@@ -164,7 +183,7 @@ def foretold_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
 def _numbers(frame: pl.DataFrame) -> dict[str, Any]:
     """Every side counts once."""
     off = frame["mean"] - frame["happened"]
-    inside = (frame["happened"] >= frame["low"] - _DUST) & (frame["happened"] <= frame["high"] + _DUST)
+    inside = (frame["happened"] >= frame["low"] - DUST) & (frame["happened"] <= frame["high"] + DUST)
     return {
         "forecast_sides": frame.height,
         "forecast_error_mean": off.abs().mean(),

@@ -25,8 +25,6 @@ PROMISED = 0.9
 
 def foretold(name: str, run: Run) -> Chart:
     """Every speed foretold against the speed that happened, with its interval and the diagonal."""
-    import altair as alt
-
     frame = run.metrics.foretold
     shown = frame.sort("job_hours", descending=True, maintain_order=True).head(MOST_POINTS)
     words = foretold_in_words([run.metrics.summary]) or ""
@@ -36,47 +34,54 @@ def foretold(name: str, run: Run) -> Chart:
     )
     if frame.height > shown.height:
         text += f" Drawn are the {shown.height:,} that ran longest."
-    ends = (float(shown[c].min()) for c in ("mean", "happened"))  # type: ignore[arg-type]
-    least = math.floor(min([*ends, 0.9]) * 10) / 10
-    most = max(1.0, *(float(shown[c].max()) for c in ("mean", "happened")))  # type: ignore[arg-type]
-    scale = alt.Scale(domain=[least, rounded(most)], clamp=True, nice=False)
+    spec = finished(_scatter(shown), _points(shown), 300)
+    return Chart(f"foretold-{name}", f"Foretold against happened: {show(name)}", text, spec)
+
+
+def _scatter(shown: pl.DataFrame) -> Any:
+    import altair as alt
+
+    values = np.concatenate([shown[column].to_numpy() for column in ("mean", "happened")])
+    least, most = math.floor(min(float(values.min()), 0.9) * 10) / 10, max(1.0, float(values.max()))
+    ends = [least, rounded(most)]
+    scale = alt.Scale(domain=ends, clamp=True, nice=False)
     hover = alt.selection_point(on="pointerover", empty=False)
     faint = 0.35 if shown.height <= FEW_POINTS else 0.0
+
+    def level(field: str) -> Any:
+        return alt.Y(f"{field}:Q", scale=scale, title="Foretold")
+
     base = chart().encode(
         x=alt.X("happened:Q", scale=scale, title="Happened"),
         color=alt.Color("type:N", title=None, legend=alt.Legend(orient="top")),
     )
     spans = base.mark_rule(strokeWidth=1.5).encode(
-        y=alt.Y("low:Q", scale=scale, title="Foretold"),
+        y=level("low"),
         y2="high:Q",
         opacity=alt.when(hover).then(alt.value(1.0)).otherwise(alt.value(faint)),
     )
-    points = base.mark_circle(opacity=0.6, stroke="transparent").encode(
-        y=alt.Y("mean:Q", scale=scale, title="Foretold"),
-        size=alt.Size("hours:Q", legend=None, scale=alt.Scale(type="sqrt", range=[18, 160])),
-        tooltip=[
-            alt.Tooltip("model:N", title="model"),
-            alt.Tooltip("beside:N", title="beside"),
-            alt.Tooltip("type:N", title="device type"),
-            alt.Tooltip("mean:Q", title="foretold", format=".3f"),
-            alt.Tooltip("interval:N", title="90 % interval"),
-            alt.Tooltip("happened:Q", title="happened", format=".3f"),
-            alt.Tooltip("hours:Q", title="job-hours", format=",.1f"),
-        ],
+    size = alt.Size("hours:Q", legend=None, scale=alt.Scale(type="sqrt", range=[18, 160]))
+    points = base.mark_circle(opacity=0.6, stroke="transparent")
+    points = points.encode(y=level("mean"), size=size, tooltip=_tooltip())
+    line = alt.Chart(alt.InlineData(values=[{"v": end} for end in ends])).mark_line(
+        strokeDash=[4, 4], strokeWidth=1, color="#8a94a3"
     )
-    corner = [{"v": least}, {"v": rounded(most)}]
-    line = (
-        alt.Chart(alt.InlineData(values=corner))
-        .mark_line(strokeDash=[4, 4], strokeWidth=1, color="#8a94a3")
-        .encode(x=alt.X("v:Q", scale=scale, title="Happened"), y=alt.Y("v:Q", scale=scale, title="Foretold"))
-    )
-    spec = line + spans + points.add_params(hover)
-    return Chart(
-        f"foretold-{name}",
-        f"Foretold against happened: {show(name)}",
-        text,
-        finished(spec, _points(shown), 300),
-    )
+    line = line.encode(x=alt.X("v:Q", scale=scale, title="Happened"), y=level("v"))
+    return line + spans + points.add_params(hover)
+
+
+def _tooltip() -> list[Any]:
+    import altair as alt
+
+    return [
+        alt.Tooltip("model:N", title="model"),
+        alt.Tooltip("beside:N", title="beside"),
+        alt.Tooltip("type:N", title="device type"),
+        alt.Tooltip("mean:Q", title="foretold", format=".3f"),
+        alt.Tooltip("interval:N", title="90 % interval"),
+        alt.Tooltip("happened:Q", title="happened", format=".3f"),
+        alt.Tooltip("hours:Q", title="job-hours", format=",.1f"),
+    ]
 
 
 def _points(frame: pl.DataFrame) -> list[dict[str, Any]]:

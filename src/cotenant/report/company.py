@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -18,7 +18,6 @@ from cotenant.model import events as ev
 from cotenant.model.layout import Layout
 from cotenant.model.placement import DEVICE_MILLI
 from cotenant.report.followed import Followed
-from cotenant.report.jobtable import JobTable
 
 __all__ = ["ALONE", "CompanyWalk", "JobSet", "Side"]
 
@@ -72,10 +71,10 @@ class CompanyWalk:
     Parameters
     ----------
     opened : Opened
-    jobs : JobTable
-        Holds every job before it is met in the events.
     fractions : set of int
         Jobs that declared a fraction of a device; brought up to date by the caller.
+    everything : bool
+        Follow all nodes, however long the run gets.
 
     Attributes
     ----------
@@ -83,14 +82,17 @@ class CompanyWalk:
     seconds : dict of (int, float) to float
         Seconds run by (side, speed); the speed is that of the log, without what the size of the
         gang and its spread over nodes do.
+    watched : dict
+        The same for single jobs, whose numbers the caller puts in.
     """
 
-    def __init__(self, opened: ev.Opened, jobs: JobTable, fractions: set[int]) -> None:
+    def __init__(self, opened: ev.Opened, fractions: set[int], *, everything: bool = False) -> None:
         self._layout = Layout(opened.cluster)
         self._span = float(opened.settings.get("span_speed", 1.0))
-        self._jobs, self._fractions = jobs, fractions
-        self._models: list[str] = []
-        self.followed = Followed(self._layout)
+        self._fractions = fractions
+        self._model_of: Callable[[int], str]
+        self._gpus_of: Callable[[int], int]
+        self.followed = Followed(self._layout, everything=everything)
         self._stays: dict[int, _Stay] = {}
         self._leaving: dict[int, tuple[int, ...]] = {}
         self._on: defaultdict[int, list[int]] = defaultdict(list)
@@ -98,6 +100,7 @@ class CompanyWalk:
         self._numbers: dict[Any, int] = {}
         self.sides: list[Side] = []
         self.seconds: defaultdict[tuple[int, float], float] = defaultdict(float)
+        self.watched: dict[int, defaultdict[tuple[int, float], float]] = {}
         self._handlers: dict[type, Any] = {
             ev.Started: self._started,
             ev.Rated: self._rated,
@@ -109,19 +112,24 @@ class CompanyWalk:
             ev.Foretold: self._foretold,
         }
 
-    def walk(self, events: Iterable[ev.Event]) -> None:
-        """Take the next events, in log order."""
-        self._models = self._jobs.codes["model"].words
+    def walk(
+        self, events: Iterable[ev.Event], model_of: Callable[[int], str], gpus_of: Callable[[int], int]
+    ) -> None:
+        """Take the next events, in log order; the callables tell of every job met in them."""
+        self._model_of, self._gpus_of = model_of, gpus_of
         handlers = self._handlers
         for event in events:
             handler = handlers.get(type(event))
             if handler is not None:
                 handler(event)
+        self.followed.runs(self._stays)
 
-    def until(self, end_s: float) -> dict[tuple[int, float], float]:
-        """Seconds by side and speed, what still runs counted up to now."""
-        found = dict(self.seconds)
+    def until(self, end_s: float, watched: int | None = None) -> dict[tuple[int, float], float]:
+        """Seconds by side and speed of all jobs or of one, what still runs counted up to now."""
+        found = dict(self.seconds if watched is None else self.watched[watched])
         for job, stay in self._stays.items():
+            if watched not in (None, job):
+                continue
             if stay.rate > 0.0 and stay.weight and end_s > stay.since:
                 key = (self._side(job, stay), stay.rate / stay.size)
                 found[key] = found.get(key, 0.0) + (end_s - stay.since) * stay.weight
@@ -140,7 +148,7 @@ class CompanyWalk:
         """Follow half as many nodes from now on."""
         for job, stay in self._stays.items():
             self._count(job, stay, t)
-        self.followed.halve(self._jobs.size)
+        self.followed.halve()
         for device in [d for d in self._on if not self.followed.any_of((d,))]:
             del self._on[device]
         gone = [job for job, stay in self._stays.items() if not self.followed.any_of(stay.devices)]
@@ -153,10 +161,8 @@ class CompanyWalk:
     def _put(self, job: int, devices: tuple[int, ...], share: Any, t: float, rate: float) -> None:
         shares = share is not None and share.mode != "exclusive"
         plain = not shares or (share.mode == "spatial" and share.compute_limit_milli >= DEVICE_MILLI)
-        model = self._models[self._jobs.words["model"][job]]
-        gpus = int(self._jobs.gpus[job])
-        weight = self.followed.weight(devices)
-        stay = _Stay(model, devices, shares, plain, self._size(devices, gpus), rate, t, weight)
+        size, weight = self._size(devices, self._gpus_of(job)), self.followed.weight(devices)
+        stay = _Stay(self._model_of(job), devices, shares, plain, size, rate, t, weight)
         if shares:
             on = self._on
             self._disturb(devices, t)
@@ -179,7 +185,10 @@ class CompanyWalk:
             if stay.rate > 0.0 and stay.weight:
                 if stay.side < 0:
                     stay.side = self._side(job, stay)
-                self.seconds[stay.side, stay.rate / stay.size] += (t - stay.since) * stay.weight
+                key = stay.side, stay.rate / stay.size
+                self.seconds[key] += (t - stay.since) * stay.weight
+                if job in self.watched:
+                    self.watched[job][key] += t - stay.since
             stay.since = t
 
     def _rated(self, event: ev.Rated) -> None:

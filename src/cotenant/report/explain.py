@@ -19,6 +19,7 @@ from cotenant.report.derived import derive
 from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
 from cotenant.report.phrases import at, device_range, facts_in_words, plural, rule
+from cotenant.report.promises import Promise, Promises
 from cotenant.report.reasons import meaning
 from cotenant.report.stage import Stage
 from cotenant.report.tables import show
@@ -44,6 +45,8 @@ class Explanation(msgspec.Struct, frozen=True):
         How it stands at the end of the log, in one line.
     unblock : str
         What would end its wait, or would have shortened the last one; empty if it never waited.
+    promises : tuple of Promise
+        What was foretold of its speed beside others, and what happened.
     """
 
     id: int
@@ -55,6 +58,7 @@ class Explanation(msgspec.Struct, frozen=True):
     waits: tuple[Wait, ...]
     neighbours: tuple[Neighbour, ...]
     unblock: str
+    promises: tuple[Promise, ...] = ()
 
     @property
     def text(self) -> str:
@@ -64,6 +68,9 @@ class Explanation(msgspec.Struct, frozen=True):
         if self.neighbours:
             lines += ["", "Shared its devices with:"]
             lines += [f"{'':12}  {n.text}" for n in self.neighbours]
+        if self.promises:
+            lines += ["", "Its speed beside others, relative to alone:"]
+            lines += [f"{'':12}  {p.text}" for p in self.promises]
         if self.unblock:
             lines += ["", f"What would have helped: {self.unblock}."]
         return "\n".join(lines) + "\n"
@@ -94,8 +101,9 @@ def explain(log_path: Path, job: str | int) -> Explanation:
     number = int(digits) if digits != wanted and digits.isascii() and digits.isdigit() else -1
     by_name = _Story(lambda j: j.name == wanted)
     by_id = _Story(lambda j: j.id == number)
-    stage = Stage()
+    stage, promises = Stage(), Promises(lambda j: j.name == wanted or j.id == number)
     for event in read_log(log_path):
+        promises.see(event)
         by_name.before(event, stage)
         by_id.before(event, stage)
         stage.see(event)
@@ -107,7 +115,7 @@ def explain(log_path: Path, job: str | int) -> Explanation:
         raise InputError(
             f'{log_path} has no job "{show(wanted)}"{hint}; it holds {stage.submitted:,} jobs, numbers from #0'
         )
-    return story.told(stage)
+    return msgspec.structs.replace(story.told(stage), promises=promises.of(story.job.id))
 
 
 def _free_in(facts: dict[str, Any], seen: tuple[int, int]) -> tuple[int, int]:

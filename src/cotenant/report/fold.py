@@ -185,8 +185,9 @@ class MetricFold:
         """Who ran beside whom matters once somebody may, and only where speeds are told."""
         if self._walked and self.opened is not None and self.rated:
             if self.company is None:
-                self.company = CompanyWalk(self.opened, self.jobs, self._fractions)
-            self.company.walk(self._walked)
+                self.company = CompanyWalk(self.opened, self._fractions)
+            models, of, gpus = self.jobs.codes["model"].words, self.jobs.words["model"], self.jobs.gpus
+            self.company.walk(self._walked, lambda job: models[of[job]], lambda job: int(gpus[job]))
         self._walked = []
 
     def _cluster(self) -> Any:

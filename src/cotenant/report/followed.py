@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,11 @@ class Followed:
     Parameters
     ----------
     layout : Layout
+    everything : bool
+        Never let go of any.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, everything: bool = False) -> None:
         self._layout = layout
         makes: defaultdict[Any, list[int]] = defaultdict(list)
         for number, node in enumerate(layout.cluster.nodes):
@@ -40,7 +43,7 @@ class Followed:
         self._makes = list(makes.values())
         self._weights = [1.0] * layout.device_count
         self._all = True
-        self._left = BUDGET
+        self._left: float = inf if everything else BUDGET
         self._jobs: npt.NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self._devices: npt.NDArray[np.bool_] = np.ones(layout.device_count, dtype=bool)
 
@@ -62,10 +65,8 @@ class Followed:
         self._left -= 1
         return self._left < 0 and any(len(nodes) > 1 for nodes in self._makes)
 
-    def halve(self, jobs: int) -> None:
-        """Let go of every other node of each make; jobs of lower numbers may run already."""
-        if self._all:
-            self._jobs = np.ones(jobs, dtype=bool)
+    def halve(self) -> None:
+        """Let go of every other node of each make."""
         self._all, self._left = False, BUDGET
         weights = [0.0] * len(self._weights)
         for i, nodes in enumerate(self._makes):
@@ -82,15 +83,24 @@ class Followed:
         if self._all:
             return events
         ids, codes = piece.ids, piece.codes
-        size = int(ids.max(initial=-1)) + 1
-        if size > self._jobs.size:
-            jobs = np.zeros(max(size, 2 * self._jobs.size), dtype=bool)
-            jobs[: self._jobs.size] = self._jobs
-            self._jobs = jobs
+        self._grow(int(ids.max(initial=-1)) + 1)
         self._mark(piece, ids[codes == Kind.STARTED])
         self._jobs[ids[(codes == Kind.MOVED) | (codes == Kind.RESIZED)]] = True
         mine = _OF_COMPANY[codes] & (ids >= 0) & self._jobs[ids]
         return [events[i] for i in np.flatnonzero(mine | _ALWAYS[codes]).tolist()]
+
+    def runs(self, jobs: Mapping[int, Any]) -> None:
+        """These are on followed nodes, before any further events are chosen."""
+        if not self._all and jobs:
+            numbers = np.fromiter(jobs, np.int64, len(jobs))
+            self._grow(int(numbers.max()) + 1)
+            self._jobs[numbers] = True
+
+    def _grow(self, size: int) -> None:
+        if size > self._jobs.size:
+            jobs = np.zeros(max(size, 2 * self._jobs.size), dtype=bool)
+            jobs[: self._jobs.size] = self._jobs
+            self._jobs = jobs
 
     def _mark(self, piece: Piece, started: npt.NDArray[Any]) -> None:
         """Note of each job that starts whether it comes to a followed device."""
