@@ -12,6 +12,7 @@ __all__ = ["EXPERIMENTS", "find"]
 EXPERIMENTS: dict[str, str] = {
     "aip": "cotenant.experiments.aip:Aip",
     "gaiagpu": "cotenant.experiments.gaiagpu:GaiaGpu",
+    "gandiva": "cotenant.experiments.gandiva:Gandiva",
     "harmony": "cotenant.experiments.harmony:Harmony",
     "polardb": "cotenant.experiments.polardb:PolarDb",
 }
