@@ -127,6 +127,28 @@ def test_a_resumed_job_is_sampled_again_and_keeps_what_it_knew_while_it_waits() 
     assert [e.attempt for e in run.of("a", ev.Sampled)] == [1, 1]
 
 
+def test_what_was_told_outlives_a_lost_device_and_the_next_attempt_is_sampled_anew() -> None:
+    rules = Settings(sample_s=30.0, sample_noise=0.0)
+    h = Harness("1x1", Fifo(), settings=rules)
+    h.submit("a", runs_s=1000.0)
+    h.happen(ev.NodeDown(100.0, 0, "power"))
+    h.happen(ev.NodeUp(200.0, 0))
+    run = h.run()
+    # Lost at 100 and begun anew at 200: sampled at 230, and done at 1,200.
+    assert [(e.t, e.attempt, e.work_s) for e in run.of("a", ev.Sampled)] == [
+        (30.0, 1, 1000.0),
+        (230.0, 2, 1000.0),
+    ]
+    assert run.end_s("a") == 1200.0
+    state = State(h.cluster, rules)
+    for event in run.events:
+        if event.t > 150.0:
+            break
+        state.apply(event)
+    (waiting,) = state.queue
+    assert waiting.remaining_at(150.0) == 1000.0 and waiting.remaining_range_at(150.0) == (1000.0, 1000.0)
+
+
 # -- what ------------------------------------------------------------------------------------
 
 
