@@ -85,7 +85,8 @@ class Board:
 
     def empty(self) -> NDArray[np.bool_]:
         """Devices that nobody is on and anybody may have."""
-        return self.circle == _EMPTY
+        found: NDArray[np.bool_] = self.circle == _EMPTY
+        return found
 
 
 class Boards(Index):
@@ -144,15 +145,20 @@ class Boards(Index):
 
     def room(self, board: Board, point: Point) -> NDArray[np.bool_]:
         """Devices of a board with room for one more of a demand, whoever the neighbours are."""
-        empty = board.circle == _EMPTY
+        empty = board.empty()
         if point.circle is None or not board.capacity:
             return empty
         need = point.shape.memory_bytes + self._spare[board.kind]
-        room = (board.free >= need) & (board.milli >= point.milli)
+        room: NDArray[np.bool_] = (board.free >= need) & (board.milli >= point.milli)
         room &= board.circle == self._number(point.circle)
         if self._most_util:
             room &= board.util <= self._most_util - self.load(point.model, board.kind)
-        return room | empty
+        room |= empty
+        return room
+
+    def spare_bytes(self, kind: int) -> int:
+        """What is left free on a shared device of a type."""
+        return self._spare[kind]
 
     def keep(self, devices: frozenset[int]) -> None:
         """Close these devices to all, and open those that were closed before."""
@@ -240,7 +246,8 @@ class Boards(Index):
             return _CLOSED
         records = self._view.records
         circles = {circle_of(records[job_id].job) for job_id in residents}
-        return self._number(circles.pop()) if len(circles) == 1 else _CLOSED
+        circle = circles.pop()
+        return _CLOSED if circles or circle is None else self._number(circle)
 
     def could(self, point: Point, bay: int) -> bool:
         """Whether a demand may fit a bay, perhaps with others: never wrongly no."""

@@ -17,9 +17,9 @@ from cotenant.model.view import Index, View
 from cotenant.policies.circles import Circle, circle_of
 from cotenant.policies.demands import Alike
 
-__all__ = ["Point", "Points"]
+__all__ = ["Point", "PointKey", "Points"]
 
-_PointKey = tuple[int, str, Circle | None, str]
+PointKey = tuple[int, str, Circle | None, str]
 _STEPS = 4
 _UNKNOWN = 1 << 20
 
@@ -44,7 +44,7 @@ class Point:
 
     __slots__ = ("circle", "count", "key", "lines", "milli", "model", "shape", "tenant")
 
-    def __init__(self, key: _PointKey, shape: Shape) -> None:
+    def __init__(self, key: PointKey, shape: Shape) -> None:
         self.key = key
         self.shape = shape
         self.model, self.circle, self.tenant = key[1:]
@@ -94,7 +94,7 @@ class Points(Index):
 
     def _build(self) -> None:
         self._apart = bool(self._view.books.limits)
-        self._points: dict[_PointKey, Point] = {}
+        self._points: dict[PointKey, Point] = {}
         self._in: dict[int, tuple[Point, int]] = {}
         for group in (self.living, self.open, self.untold):
             group.clear()
