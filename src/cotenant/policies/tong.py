@@ -100,7 +100,7 @@ class Tong(Params):
         if step.boards.stale():
             view.drop_indexes()
             step = Step(view, self)
-        decisions = step.decide()
+        decisions = step.choose()
         memo: Any = step.memo if step.memo != (view.memo or NOBODY) else None
         wake = step.wake_s()
         if not decisions and memo is None and wake is None:

@@ -64,7 +64,7 @@ class Step:
         self._seen: tuple[float, list[JobRecord]] | None = None
         self._ways: dict[tuple[int, int], Way | None] = {}
 
-    def decide(self) -> tuple[Decision, ...]:
+    def choose(self) -> tuple[Decision, ...]:
         """What to do now."""
         guard = self._watch()
         self._keep(frozenset(self.memo["devices"]))
