@@ -105,15 +105,13 @@ class Gandiva(Experiment):
             Claim(
                 key=f"search_{gpus}",
                 what=f"Search on {gpus} GPUs: time to the first good configuration, exclusive without stopping over gandiva",
-                paper="up to 10 x",
-                low=10.0,
-                high=10.0,
+                paper="no mean in the text in hand",
                 unit="x",
                 better="high",
-                source=f"{_SOURCE}, abstract: up to an order of magnitude",
-                how="over searches in which gandiva found one; see how many did",
-                differs="an upper bound in the paper; depends on where in the queue the first good one stands, how many there are, "
-                "and how much longer training is than a rung",
+                source=_SOURCE,
+                how="mean over the searches in which gandiva found one; see how many did",
+                differs="depends on where in the queue the first good one stands, how many there are, and how much longer training "
+                "is than a rung",
             )
             for gpus in (4, 16)
         ),
@@ -129,6 +127,18 @@ class Gandiva(Experiment):
                 differs="early stopping, not sharing, is most of the gain: with it the baseline is much faster",
             )
             for gpus in (4, 16)
+        ),
+        Claim(
+            key="search_most",
+            what="The largest of these ratios",
+            paper="up to 10 x",
+            low=10.0,
+            high=10.0,
+            unit="x",
+            better="high",
+            source=f"{_SOURCE}, abstract: up to an order of magnitude",
+            how="largest of ten searches, five on each size of cluster, for each seed",
+            differs="the paper's space of configurations and its training lengths are not known",
         ),
         Claim(
             key="search_found",
@@ -207,54 +217,73 @@ class Gandiva(Experiment):
             "united": ratio(100.0 * together, scattered),
             "united_speedup": speedup,
         }
-        searched = _searched(seed, place.pick(128, 128, 16), place.pick((4, 16), (4, 16), (4,)))
+        searched = _searched(seed, place)
         clustered = {label: _cluster(policy, seed, place, _LOAD) for label, policy in self.policies.items()}
         values |= _search_values(searched) | _cluster_values(clustered)
+        loads = place.pick((0.8, 1.0, 1.2, 1.6, 2.0), (0.8, 1.6), (1.6,))
         tables = [
             Table(title="180 GPUs", rows=[{"policy": label, **row} for label, row in clustered.items()]),
             Table(
                 title="Utilisation at 180 GPUs by load: gandiva against exclusive",
-                rows=[
-                    _at_load(load, seed, place)
-                    for load in place.pick((0.8, 1.0, 1.2, 1.6, 2.0), (0.8, 1.6), (1.6,))
-                ],
+                rows=[_at_load(load, seed, place) for load in loads],
             ),
-            Table(
-                title="Search: time to the first good of 128 configurations",
-                rows=[
-                    {
-                        "policy": label,
-                        "gpus": str(gpus),
-                        "first_good_s": found.good_s,
-                        "stopped": found.stopped,
-                        "gpu_hours": found.gpu_hours,
-                    }
-                    for (gpus, label), found in searched.items()
-                ],
-            ),
+            Table(title="Search: time to the first good of 128 configurations", rows=_search_rows(searched)),
             Table(title="Pairs on one GPU", rows=packed),
         ]
         return Measured(values=values, tables=tables)
 
 
-def _searched(seed: int, count: int, sizes: tuple[int, ...]) -> dict[tuple[int, str], Found]:
+_Searches = dict[tuple[int, str], list[Found]]
+"""By number of GPUs and label: one for each set of curves."""
+
+
+def _searched(seed: int, place: Place) -> _Searches:
+    count, times = place.pick(128, 128, 16), place.pick(5, 2, 1)
     return {
-        (gpus, label): search(policy, rule, seed, gpus=gpus, count=count)  # type: ignore[arg-type]
-        for gpus in sizes
+        (gpus, label): [
+            search(policy, rule, 100 * seed + i, gpus=gpus, count=count)  # type: ignore[arg-type]
+            for i in range(times)
+        ]
+        for gpus in place.pick((4, 16), (4, 16), (4,))
         for label, policy, rule in _SEARCHES
     }
 
 
-def _search_values(found: dict[tuple[int, str], Found]) -> dict[str, float | None]:
+def _search_values(found: _Searches) -> dict[str, float | None]:
     (slow, _, _), (fair, _, _), _, (ours, _, _) = _SEARCHES
     values: dict[str, float | None] = {}
-    sizes = sorted({gpus for gpus, _ in found})
-    for gpus in sizes:
-        mine = found[gpus, ours].good_s
-        values[f"search_{gpus}"] = ratio(found[gpus, slow].good_s, mine)
-        values[f"search_fair_{gpus}"] = ratio(found[gpus, fair].good_s, mine)
-    values["search_found"] = 100.0 * sum(found[g, ours].good_s is not None for g in sizes) / len(sizes)
+    all_ratios: list[float] = []
+    tries = [found[key] for key in found if key[1] == ours]
+    for gpus in sorted({gpus for gpus, _ in found}):
+        for name, base in (("search", slow), ("search_fair", fair)):
+            pairs_of = zip(found[gpus, base], found[gpus, ours], strict=True)
+            ratios = [r for b, o in pairs_of if (r := ratio(b.good_s, o.good_s)) is not None]
+            values[f"{name}_{gpus}"] = sum(ratios) / len(ratios) if ratios else None
+            if base == slow:
+                all_ratios += ratios
+    values["search_most"] = max(all_ratios, default=None)
+    values["search_found"] = (
+        100.0 * sum(f.good_s is not None for t in tries for f in t) / sum(map(len, tries))
+    )
     return values
+
+
+def _search_rows(found: _Searches) -> list[dict[str, Any]]:
+    """Means over the sets of curves; the first good one over those in which there was one."""
+    rows = []
+    for (gpus, label), results in found.items():
+        good = [f.good_s for f in results if f.good_s is not None]
+        rows.append(
+            {
+                "policy": label,
+                "gpus": str(gpus),
+                "first_good_s": sum(good) / len(good) if good else None,
+                "found_share": len(good) / len(results),
+                "stopped": sum(f.stopped for f in results) / len(results),
+                "gpu_hours": sum(f.gpu_hours for f in results) / len(results),
+            }
+        )
+    return rows
 
 
 def _cluster(policy: str, seed: int, place: Place, load: float) -> dict[str, Any]:
