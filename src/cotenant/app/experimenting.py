@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.app.console import note, print_json, print_table, say
+from cotenant.app.console import note, print_json, print_table, say, warn
+from cotenant.errors import UsageError
 
 if TYPE_CHECKING:
     from cotenant.experiments.reproduce import Done
+    from cotenant.tournament.contest import Contest
 
 __all__ = ["add_to"]
 
@@ -27,6 +29,7 @@ Force = Annotated[bool, typer.Option("--force", help="Write into a folder that h
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     app.command(rich_help_panel=PANEL)(reproduce)
+    app.command(rich_help_panel=PANEL)(tournament)
 
 
 def reproduce(
@@ -127,3 +130,143 @@ def _show(done: list[Done]) -> None:
             if s.reason:
                 say(f"  {s.claim.what}: {s.reason}")
         say("")
+
+
+def tournament(
+    *,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policies", "-p", metavar="NAME,...", help="Policies, also mine.py:MyPolicy; default: all."
+        ),
+    ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add", metavar="NAME,...", help="Policies beside all registered ones."),
+    ] = None,
+    workloads: Annotated[
+        str, typer.Option("--workloads", metavar="NAME,...", help="Workloads; default: all.")
+    ] = "all",
+    loads: Annotated[str, typer.Option("--loads", help="Loads, separated by commas.")] = "0.5,1,2",
+    conditions: Annotated[
+        str, typer.Option("--conditions", metavar="NAME,...", help="Conditions; default: all.")
+    ] = "all",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 3,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=20, help="Jobs of each workload; default: 600, with --quick 240."),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", min=32, help="Devices, in nodes of 8; default: 64, with --quick 32."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer jobs and devices.")] = False,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for results; those in it are kept.")
+    ] = Path("tournament"),
+    workers: Workers = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Play all policies on many workloads, loads and conditions, and rank them."""
+    from cotenant.experiments.reproduce import data_folder
+    from cotenant.runs.many import default_workers
+    from cotenant.tournament.contest import Plan, contest_json, default_policies, hold
+    from cotenant.tournament.scenarios import CONDITIONS
+    from cotenant.tournament.workloads import SOURCES
+
+    plan = Plan(
+        policies=(*(policies or (default_policies() if add else ())), *(add or ())),
+        workloads=tuple(SOURCES) if workloads == "all" else _words("--workloads", workloads, SOURCES),
+        conditions=CONDITIONS if conditions == "all" else _words("--conditions", conditions, CONDITIONS),
+        loads=_numbers(loads),
+        seeds=seeds,
+        jobs=jobs or (240 if quick else 600),
+        gpus=(gpus or (32 if quick else 64)) // 8 * 8,
+        data=data_folder(),
+    )
+    told = _Told(quiet)
+    contest = hold(plan, output, workers=workers or default_workers(), force=force, ended=told)
+    command = _command(plan, quick=quick, added=bool(policies or add))
+    _write_contest(output, contest, command)
+    if as_json:
+        print_json(contest_json(contest, command))
+    else:
+        _show_contest(contest)
+    if not quiet:
+        note(
+            f"page: {output / 'tournament.html'} ({contest.kept} of {len(contest.results)} results were there already)"
+        )
+
+
+class _Told:
+    """Says every tenth of the way on standard error."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._next = quiet, 0.1
+
+    def __call__(self, there: int, total: int) -> None:
+        if not self._quiet and there >= self._next * total:
+            note(f"{there:,} of {total:,} runs")
+            self._next = there / total + 0.1
+
+
+def _words(option: str, text: str, known: Any) -> tuple[str, ...]:
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    unknown = [word for word in words if word not in known]
+    if unknown or not words:
+        raise UsageError(f"{option}: {', '.join(unknown) or 'nothing given'}; known: {', '.join(known)}")
+    return words
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(dict.fromkeys(float(word) for word in text.split(",") if word.strip()))
+    except ValueError:
+        found = ()
+    if not found:
+        raise UsageError(f"--loads takes numbers separated by commas, such as 0.5,1,2, found {text!r}")
+    return found
+
+
+def _command(plan: Any, *, quick: bool, added: bool) -> str:
+    from cotenant.tournament.contest import Plan
+
+    usual = Plan()
+    parts = ["cotenant tournament", *(["--quick"] if quick else [])]
+    if added:
+        parts.append(f"--policies {','.join(plan.policies)}")
+    for name in ("workloads", "conditions"):
+        if getattr(plan, name) != getattr(usual, name):
+            parts.append(f"--{name} {','.join(getattr(plan, name))}")
+    if plan.loads != usual.loads:
+        parts.append(f"--loads {','.join(f'{load:g}' for load in plan.loads)}")
+    for name, value in (("seeds", 3), ("jobs", 240 if quick else 600), ("gpus", 32 if quick else 64)):
+        if getattr(plan, name) != value:
+            parts.append(f"--{name} {getattr(plan, name)}")
+    return " ".join(parts)
+
+
+def _write_contest(folder: Path, contest: Contest, command: str) -> None:
+    from cotenant.report.tables import plain_json, write_csv
+    from cotenant.tournament.contest import contest_json, ranking_frame, results_frame
+    from cotenant.tournament.pages import html_page, markdown_page
+
+    _text(folder / "tournament.json", plain_json(contest_json(contest, command)))
+    _text(folder / "tournament.html", html_page(contest, command))
+    _text(folder / "tournament.md", markdown_page(contest, command))
+    write_csv(results_frame(contest), folder / "results.csv")
+    write_csv(ranking_frame(contest), folder / "ranking.csv")
+
+
+def _show_contest(contest: Contest) -> None:
+    from cotenant.tournament.pages import ranking_heads, ranking_rows
+
+    heads = ranking_heads()
+    print_table(heads, ranking_rows(contest.rows), right=heads[1:])
+    for name, text in contest.notes.items():
+        say(f"{name}: {text}")
+    for row in contest.rows:
+        if row.failed:
+            warn(f"{row.policy} failed in {row.failed} worlds; see results.csv")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cotenant.tournament.play import METRICS, Played
 
-__all__ = ["JUDGED", "Grid", "Row", "Score", "grid_of", "holm", "rank", "scores_by"]
+__all__ = ["JUDGED", "OVERALL", "Grid", "Row", "Score", "grid_of", "holm", "rank", "scores_by"]
 
 Array = NDArray[np.float64]
 

@@ -112,9 +112,12 @@ def cluster_of(condition: str, gpus: int) -> Cluster:
 
 
 def knowledge(condition: str, data: bool) -> tuple[str, str]:
-    """What policies know: forecast of speeds, and of running times."""
+    """What policies know: forecast of speeds, and of running times.
+
+    Those of a bad forecast are not registered: true running times with an error (``play``).
+    """
     if condition == "bad-forecast":
-        return "utilisation-sum", "noisy"
+        return "utilisation-sum", "bad"
     if condition == "perfect-forecast":
         return "perfect", "perfect"
     return ("adaptive" if data else "lookup"), "history"
