@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from cotenant.checks import check_forecast
+from cotenant.checks.policies import ContractError
 from cotenant.model.ports import Forecast, Interval, LearnsSpeeds
 from cotenant.predictors.adaptive import AdaptiveForecast, config_of
 from cotenant.predictors.contention import ContentionForecast
@@ -15,6 +17,7 @@ from cotenant.predictors.lookup import LookupForecast
 from cotenant.profiles.kinds import kind_names
 from cotenant.profiles.runs import CoRun, CoSide
 from cotenant.profiles.table import CoRunTable, PairRow
+from cotenant.testing import FixedForecast
 
 KINDS = [name for name in kind_names()[:26] if not name.startswith("Recommendation")]
 PAIRS = [(a, b) for i, a in enumerate(KINDS[:8]) for b in KINDS[i + 1 : 8]]
@@ -144,3 +147,12 @@ def test_who_learns() -> None:
     learning: list[Forecast] = [_lookup(), _adaptive()]
     assert all(isinstance(forecast, LearnsSpeeds) for forecast in learning)
     assert not isinstance(ContentionForecast(0), LearnsSpeeds)
+
+
+def test_the_contract_finds_a_forecast_that_learns_without_saying_so() -> None:
+    class Sly(FixedForecast):
+        def learn(self, model: str, beside: tuple[str, ...], device_type: str, speed: float) -> None:
+            self.default *= 0.9
+
+    with pytest.raises(ContractError, match="but not the version"):
+        check_forecast(Sly(default=0.9), ["a", "b", "c"], ["V100"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Iterable, Sequence
 
 from cotenant.checks.policies import ContractError
 from cotenant.model.jobs import Job
-from cotenant.model.ports import Forecast, RuntimeForecast, Truth
+from cotenant.model.ports import Forecast, LearnsSpeeds, RuntimeForecast, Truth
 
 __all__ = ["check_forecast", "check_runtime", "check_truth"]
 
@@ -49,14 +50,25 @@ def check_truth(truth: Truth, models: Sequence[str], device_types: Sequence[str]
 def check_forecast(forecast: Forecast, models: Sequence[str], device_types: Sequence[str]) -> None:
     """Intervals hold their mean, lie in (0, 1.2], and repeat while the version stays.
 
+    A copy of one that learns from samples (``LearnsSpeeds``) is taught, and held to the same; what
+    it says may change only together with its version.
+
     Raises
     ------
     ContractError
     """
-    version = forecast.version
+    _check_answers(forecast, models, device_types)
     for kind in device_types:
         for model in models:
             _positive(forecast.solo_speed(model, kind), f"solo_speed({model!r}, {kind!r})")
+    _plain(forecast.describe(), "describe()")
+    if isinstance(forecast, LearnsSpeeds):
+        _check_lessons(forecast, models, device_types[0])
+
+
+def _check_answers(forecast: Forecast, models: Sequence[str], device_types: Sequence[str]) -> None:
+    version = forecast.version
+    for kind in device_types:
         for model, beside in _sets(models, 4):
             what = f"co_speed({model!r}, {beside!r}, {kind!r})"
             found = forecast.co_speed(model, beside, kind)
@@ -69,7 +81,20 @@ def check_forecast(forecast: Forecast, models: Sequence[str], device_types: Sequ
                 raise ContractError(f"{what} gives two answers")
     if version != forecast.version:
         raise ContractError("asking changed the forecast's version")
-    _plain(forecast.describe(), "describe()")
+
+
+def _check_lessons(forecast: Forecast, models: Sequence[str], kind: str) -> None:
+    pupil = copy.deepcopy(forecast)
+    if not isinstance(pupil, LearnsSpeeds):
+        raise ContractError("a copy of the forecast learns no more")
+    asked = (models[0], tuple(sorted(models[1:3])), kind)
+    for model, beside in _sets(models, 3):
+        version, said = pupil.version, pupil.co_speed(*asked)
+        # Beside many it is slow, and one came out faster than alone.
+        pupil.learn(model, beside, kind, 0.2 if len(beside) > 1 else 1.1)
+        if pupil.version == version and pupil.co_speed(*asked) != said:
+            raise ContractError(f"learn({model!r}, {beside!r}) changed what is said, but not the version")
+    _check_answers(pupil, models[:3], [kind])
 
 
 def check_runtime(runtime: RuntimeForecast, jobs: Sequence[Job]) -> None:
