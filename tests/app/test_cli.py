@@ -582,3 +582,33 @@ def test_what_is_replaced_is_said(inside: Run, jobs_csv: Path) -> None:
     assert "replaced" not in first.stderr
     second = inside("simulate", str(jobs_csv), "-p", "srtf", "--gpus", "2")
     assert "replaced: the earlier runs in out (fifo seeds 0, 1, las seeds 0, 1)" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("simulate --policy fi", ["fifo", "first-fit"]),
+        ("simulate --policy las,grr,sr", ["las,grr,srtf"]),
+        ("simulate --forecast ad", ["adaptive"]),
+        ("simulate --runtime rec", ["recent"]),
+        ("simulate --format phil", ["philly-csv", "philly-raw"]),
+        ("simulate --truth ca", ["campaign"]),
+        ("simulate --set restore", ["restore_s="]),
+        ("simulate --gpu-type H2", ["H200"]),
+        ("import --format gav", ["gavel"]),
+        ("policies gitt", ["gittins"]),
+        ("devices RTX40", ["RTX4090"]),
+        ("predict memory --device V100,K", ["V100,K80"]),
+        ("predict resources --device T", ["T4"]),
+        ("predict interference --device K", ["K80"]),
+        ("predict runtime --format helio", ["helios"]),
+    ],
+)
+def test_shells_complete_registered_names(cotenant: Run, typed: str, found: list[str]) -> None:
+    words = f"cotenant {typed}"
+    env = {
+        "_COTENANT_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    assert cotenant(env=env).stdout.split() == found

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cotenant.app import completing
 from cotenant.app.console import note, print_json, print_table, say
 from cotenant.app.predicting import predict
 from cotenant.app.steps import (
@@ -86,6 +87,7 @@ def memory(  # noqa: PLR0917
             "--device",
             "--on",
             help="Device types with commas between; cpu:0-1 for cores of this machine. Without it the catalogue.",
+            autocompletion=completing.device_types,
         ),
     ] = "",
     precision: Precision = "fp32",

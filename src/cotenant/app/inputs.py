@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cotenant.app import completing
 from cotenant.app.console import note, print_json, say
 from cotenant.errors import ConfigError
 
@@ -56,7 +57,10 @@ def import_trace(
     *,
     output: Annotated[Path, typer.Option("-o", "--output", help="Native workload file to write.")],
     form: Annotated[
-        str | None, typer.Option("--format", help="Trace format; recognised if not given.")
+        str | None,
+        typer.Option(
+            "--format", help="Trace format; recognised if not given.", autocompletion=completing.trace_formats
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse what would otherwise be repaired or dropped.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cotenant.app import completing
 from cotenant.app.console import note, print_json, print_table, say
 from cotenant.app.predicting import predict
 from cotenant.app.steps import OwnTypes, use_own_types
@@ -152,7 +153,9 @@ def _fitted(
 
 def interference(  # noqa: PLR0917
     jobs: Annotated[list[str], typer.Argument(help="Two or more jobs, as model/bBATCH: ResNet-50/b64.")],
-    device: Annotated[str, typer.Option("--device", help="Device type, e.g. V100.")],
+    device: Annotated[
+        str, typer.Option("--device", help="Device type, e.g. V100.", autocompletion=completing.device_types)
+    ],
     fitted: Annotated[
         Path | None,
         typer.Option(

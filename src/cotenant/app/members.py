@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cotenant.app import completing
 from cotenant.app.console import note, print_json, print_table
 from cotenant.app.steps import OwnTypes, use_own_types
 from cotenant.errors import ConfigError
@@ -28,7 +29,10 @@ def add_to(app: typer.Typer) -> None:
 
 def policies(
     name: Annotated[
-        str | None, typer.Argument(help="One policy: registered name or mine.py:MyPolicy.")
+        str | None,
+        typer.Argument(
+            help="One policy: registered name or mine.py:MyPolicy.", autocompletion=completing.one_policy
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -107,7 +111,11 @@ def traces(as_json: Json = False) -> None:
 
 def devices(
     name: Annotated[
-        str | None, typer.Argument(help="One type: name or alias; cpu:0-1 for cores of this machine.")
+        str | None,
+        typer.Argument(
+            help="One type: name or alias; cpu:0-1 for cores of this machine.",
+            autocompletion=completing.device_types,
+        ),
     ] = None,
     own: OwnTypes = None,
     here: Annotated[

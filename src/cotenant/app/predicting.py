@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cotenant.app import completing
 from cotenant.app.console import note, print_json, print_table, say
 from cotenant.app.durations import duration_of
 from cotenant.errors import ConfigError
@@ -45,7 +46,10 @@ def runtime(  # noqa: PLR0917
     gpus: Annotated[int, typer.Option("--gpus", help="Devices it asks for.")] = 1,
     model: Annotated[str, typer.Option("--model", help="Its model, if the history names models.")] = "",
     elapsed: Annotated[str, typer.Option("--elapsed", help="How long it runs already, e.g. 2h.")] = "0s",
-    form: Annotated[str | None, typer.Option("--format", help="Format of the trace.")] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="Format of the trace.", autocompletion=completing.trace_formats),
+    ] = None,
     evaluate: Annotated[
         bool, typer.Option("--evaluate", help="Predict every job of the history before its end; show errors.")
     ] = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cotenant.app import completing
 from cotenant.app.console import note, print_json, print_table, say, warn
 from cotenant.app.durations import duration_of
 from cotenant.app.predicting import predict
@@ -51,6 +52,7 @@ def resources(  # noqa: PLR0917
         typer.Option(
             "--device",
             help="Device types with commas between; cpu:0-1 for cores of this machine. Without it the catalogue.",
+            autocompletion=completing.device_types,
         ),
     ] = "",
     precision: Precision = "fp32",

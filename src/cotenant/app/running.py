@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cotenant.app import completing
 from cotenant.app.console import error, note, print_json, print_table, say, warn
 from cotenant.errors import ConfigError
 
@@ -49,7 +50,11 @@ def simulate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            "--policy", "-p", metavar="NAME[:PARAM=VALUE],...", help="Policies; also mine.py:MyPolicy."
+            "--policy",
+            "-p",
+            metavar="NAME[:PARAM=VALUE],...",
+            help="Policies; also mine.py:MyPolicy.",
+            autocompletion=completing.policies,
         ),
     ] = None,
     cluster: Annotated[
@@ -58,10 +63,20 @@ def simulate(
     gpus: Annotated[int | None, typer.Option("--gpus", help="Number of devices, in equal nodes.")] = None,
     gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", help="Devices in each node.")] = 8,
     gpu_type: Annotated[
-        str | None, typer.Option("--gpu-type", help="Device type; V100 (16 GB) assumed if not given.")
+        str | None,
+        typer.Option(
+            "--gpu-type",
+            help="Device type; V100 (16 GB) assumed if not given.",
+            autocompletion=completing.device_types,
+        ),
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="Trace format; recognised if not given.")
+        str | None,
+        typer.Option(
+            "--format",
+            help="Trace format; recognised if not given.",
+            autocompletion=completing.trace_formats,
+        ),
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Option of the trace format.")
@@ -73,7 +88,13 @@ def simulate(
     seeds: Annotated[int, typer.Option("--seeds", help="How many seeds in a row.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="The first seed.")] = 0,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; see docs/settings.md.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting; see docs/settings.md.",
+            autocompletion=completing.settings,
+        ),
     ] = None,
     sample: Annotated[
         str | None,
@@ -86,14 +107,24 @@ def simulate(
         typer.Option(
             "--forecast",
             help="What policies know of speeds: lookup, adaptive, ..., see docs/interference.md.",
+            autocompletion=completing.forecasts,
         ),
     ] = "lookup",
     runtime: Annotated[
         str,
-        typer.Option("--runtime", help="... of running times: history, recent, declared, noisy, perfect."),
+        typer.Option(
+            "--runtime",
+            help="... of running times: history, recent, declared, noisy, perfect.",
+            autocompletion=completing.runtimes,
+        ),
     ] = "history",
     truth: Annotated[
-        str, typer.Option("--truth", help="What is true of speeds: auto, measured, campaign, modelled.")
+        str,
+        typer.Option(
+            "--truth",
+            help="What is true of speeds: auto, measured, campaign, modelled.",
+            autocompletion=completing.truths,
+        ),
     ] = "auto",
     profiles: Annotated[
         str | None, typer.Option("--profiles", help="Measured tables: file or folder.")
