@@ -190,7 +190,7 @@ def _multiple(quantile: float, groups: int) -> float:
     make groups of the public campaigns that were left out come out near 90%.
     """
     drawn = (groups * quantile + _PRIOR * _TYPICAL) / (groups + _PRIOR)
-    return drawn * (1.02 + 0.4 / groups + 2.0 / groups**2)
+    return drawn * (1.06 + 0.4 / groups + 2.0 / groups**2)
 
 
 def _quantile(score: Array, share: Array) -> float:
