@@ -14,7 +14,9 @@ EXPERIMENTS: dict[str, str] = {
     "gaiagpu": "cotenant.experiments.gaiagpu:GaiaGpu",
     "gandiva": "cotenant.experiments.gandiva:Gandiva",
     "harmony": "cotenant.experiments.harmony:Harmony",
+    "horus": "cotenant.experiments.horus:Horus",
     "polardb": "cotenant.experiments.polardb:PolarDb",
+    "tong": "cotenant.experiments.tong:Tong",
 }
 """Name to ``module:Class``, in the order in which ``all`` runs them; one line each."""
 

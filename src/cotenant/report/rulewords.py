@@ -5,6 +5,19 @@ from __future__ import annotations
 __all__ = ["RULE_WORDS"]
 
 RULE_WORDS: dict[str, str] = {
+    "least-cost": "of all devices with room for it, these cost least by predicted memory and utilisation; beyond 100 % the cost "
+    "rises steeply",
+    "idle-device": "an idle device goes before a shared one",
+    "best-fit-beside": "no device is idle; here least memory is left beside the others, and together they are predicted to get more "
+    "done than without it",
+    "shorter-first": "the one that is told to go would last longer than the other takes, and what that gains exceeds the price of "
+    "saving and loading again",
+    "starvation-guard": "a large job has waited too long, so devices are kept for it and emptied where that is worth the price",
+    "fragment-before-reservation": "the devices are kept for a large job, but this one is predicted to be gone before",
+    "devices-emptied": "those in its way have saved their state and gone",
+    "reservation-broken": "what was kept can be had no more, so it is given up",
+    "overdue-reservation": "the head of the queue has waited too long, so devices are kept for it until they are empty",
+    "reservation-unusable": "a device that was kept has failed, or its tenant is at its limit, so it is given up",
     "same-affinity": "the least loaded server among those that host jobs of its size",
     "unassigned-server": "no server that hosts jobs of its size has room, so an empty one is taken",
     "any-server": "neither a server of its size nor an empty one has room, so it goes where devices are free",
