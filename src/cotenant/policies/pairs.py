@@ -231,6 +231,8 @@ class _Search:
         self.asked = {_pair_of_trial(view, *entry) for entry in memory.trials.items()}
         self.used: set[int] = set()
         self.moved: set[tuple[int, ...]] = set()
+        self._forecast = _forecast(view)
+        self._busy: dict[tuple[str, str], float] = {}
         self._kinds: dict[int, _Kind] = {}
 
     def pairs(self, size: tuple[int, int]) -> Iterator[tuple[JobRecord, JobRecord, str]]:
@@ -287,8 +289,7 @@ class _Search:
     def _candidates(self, size: tuple[int, int]) -> dict[_Kind, list[JobRecord]]:
         """Jobs of crowded slots that are alone in their turn and have been profiled, by kind."""
         view, found = self._view, dict[_Kind, list[JobRecord]]()
-        forecast, name = _forecast(view), view.layout.types[size[0]].name
-        busy: dict[str, float] = {}
+        name = view.layout.types[size[0]].name
         for slot in self.slots.crowded(size):
             groups = self.slots.groups[slot]
             for mates in groups.values():
@@ -299,9 +300,10 @@ class _Search:
                 profiled = view.now - record.started_s >= self._rules.trial_s * len(groups)
                 if not profiled or not measured_alone(view, record):
                     continue
-                if model not in busy:
-                    busy[model] = shares_of(forecast, model, name)[0]
-                kind = _Kind(busy[model], record.job.memory_bytes, model, domain_of(record.job))
+                busy = self._busy.get((model, name))
+                if busy is None:
+                    busy = self._busy[model, name] = shares_of(self._forecast, model, name)[0]
+                kind = _Kind(busy, record.job.memory_bytes, model, domain_of(record.job))
                 self._kinds[record.id] = kind
                 found.setdefault(kind, []).append(record)
         for records in found.values():
