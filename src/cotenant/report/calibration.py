@@ -144,7 +144,7 @@ def calibrated(walk: CompanyWalk | None, end_s: float) -> tuple[pl.DataFrame, di
     mean, low, high, happened, spent = ran.T
     found = nothing_foretold()
     if beside_s > 0:
-        found["forecast_judged_share"] = float(spent.sum()) / beside_s
+        found["forecast_judged_share"] = min(1.0, float(spent.sum()) / beside_s)
     if spent.sum() > 0:
         inside = (happened >= low - DUST) & (happened <= high + DUST)
         found["forecast_error_hours_mean"] = float((np.abs(mean - happened) * spent).sum() / spent.sum())
