@@ -78,7 +78,11 @@ def _section(one: Done, charts: list[Chart]) -> list[Html]:
     )
     parts.append(el("details", el("summary", "How ours is computed"), hows))
     for title, columns, body in _tables(one):
-        parts += [el("h3", title), tabular(f"{experiment.name}: {title}", columns, body, class_="lead")]
+        parts += [
+            el("div", "", class_="gap"),
+            el("h3", title),
+            tabular(f"{experiment.name}: {title}", columns, body, class_="lead"),
+        ]
     for line in _notes(one):
         parts.append(el("p", line, class_="note"))
     curves = one.measured[0].curves if one.measured else []

@@ -72,7 +72,7 @@ class PolarDb(Experiment):
             better="high",
             source=_SOURCE,
             how="both under first come, first served with the same failures",
-            differs="few jobs meet a failure, so the mean moves less than what is lost",
+            differs="long jobs begin again and again, and others wait behind them",
         ),
         Claim(
             key="suspend_gain",

@@ -10,8 +10,9 @@ import msgspec
 
 from cotenant.experiments.base import Claim, Measured, Table
 
-__all__ = ["Standing", "Verdict", "combine", "spread_of", "stand"]
+__all__ = ["NO_REASON", "Standing", "Verdict", "combine", "spread_of", "stand"]
 
+NO_REASON = "no reason is given"
 Verdict = Literal["reproduced", "exceeded", "differs", "measured", "not measured"]
 
 
@@ -44,6 +45,8 @@ class Standing(msgspec.Struct, kw_only=True):
         """What to print as the reason: why it could not be measured, or why it differs."""
         if self.verdict == "not measured":
             return self.claim.unmeasured or "gave no value here"
+        if self.verdict in ("differs", "exceeded"):
+            return self.claim.differs or NO_REASON
         return "" if self.verdict == "reproduced" else self.claim.differs
 
 

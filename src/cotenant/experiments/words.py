@@ -6,7 +6,6 @@ from typing import Any
 
 from cotenant.experiments.base import Claim
 from cotenant.experiments.standing import Standing
-from cotenant.model.quantities import format_duration
 from cotenant.report.tables import NOT_AVAILABLE, cell
 
 __all__ = ["amount", "difference", "label", "mean_spread", "ours", "verdict"]
@@ -18,6 +17,7 @@ _VERDICTS = {
     "measured": "no number to compare",
     "not measured": "not measured here",
 }
+_ROUNDING = 1e-9
 _LABELS = {
     "jct": "completion time",
     "corun": "co-run",
@@ -72,24 +72,24 @@ def verdict(standing: Standing) -> str:
 
 
 def mean_spread(value: Any, name: str) -> str:
-    """A cell of a combined table: text, or mean and spread, shown by the unit in the column's name."""
+    """A cell of a combined table: text, or mean and spread, shown by the unit in the column's name.
+
+    >>> mean_spread((90.0, 30.0), "jct_s_mean"), mean_spread((0.25, 0.0), "busy_share"), mean_spread((1.5, 0.001), "x")
+    ('1m 30s ± 30s', '25.0 %', '1.50 ± 0.00')
+    """
     if value is None or isinstance(value, str):
         return NOT_AVAILABLE if value is None else value
     mean, spread = value
-    shown = cell(_plain(mean), name)
-    return f"{shown} ± {_spread(spread, name)}" if spread else shown
-
-
-def _plain(value: float) -> float | int:
-    return int(value) if value == int(value) and abs(value) < 1e15 else value
+    shown = cell(int(mean) if mean == int(mean) and abs(mean) < 1e15 else mean, name)
+    if spread <= _ROUNDING * abs(mean):
+        return shown
+    return f"{shown} ± {_spread(spread, name)}"
 
 
 def _spread(spread: float, name: str) -> str:
-    return (
-        format_duration(spread)
-        if name.endswith(("_s", "_s_mean", "_s_median", "_s_p99"))
-        else cell(spread, name)
-    )
+    if name.endswith(("_s", "_s_mean", "_s_median", "_s_p95", "_s_p99", "_share")):
+        return cell(spread, name)
+    return f"{spread:.2f}" if spread < 100 else f"{spread:,.0f}"
 
 
 def label(column: str) -> str:

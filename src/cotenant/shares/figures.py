@@ -66,7 +66,7 @@ def judge_share(
     tail = values[times >= times[-1] - tail_s]
     return Kept(
         converge_s=float(times[within[0] + wide - 1] - since_s) if within.size else None,
-        overshoot=float(beyond[crossed[0] :].max()) if crossed.size else 0.0,
+        overshoot=max(float(beyond[crossed[0] :].max()), 0.0) + 0.0 if crossed.size else 0.0,
         error=float(tail.mean() - target),
         swing=float(tail.std()),
     )
