@@ -37,6 +37,8 @@ _LOADS: dict[str, tuple[float, ...]] = {
     "srtf": (0.95, 1.6),
     "las": (0.95, 1.6),
     "gittins": (0.95, 1.6),
+    "horus": (2.0,),
+    "tong": (0.95, 1.6),
 }
 _KEY = ("policy", "jobs", "devices", "load", "shape", "seed")
 

@@ -15,7 +15,7 @@ from cotenant.profiles.kinds import KINDS
 from cotenant.runs.prepare import Prepared
 from cotenant.traces.synthetic import generate
 
-__all__ = ["Horus"]
+__all__ = ["Horus", "testbed"]
 
 _TPDS = "eprints.lancs.ac.uk/id/eprint/154311 (IEEE TPDS 33(1), 2022), abstract"
 _ICA3PP = "eprints.lancs.ac.uk/id/eprint/145713 (ICA3PP 2020), abstract"
@@ -74,6 +74,11 @@ def _prepared(seed: int, jobs: int, gpus: int, per_node: int, load: float) -> Pr
         settings=Settings(),
         runtime="history",
     )
+
+
+def testbed(seed: int, jobs: int, load: float) -> Prepared:
+    """The three nodes of four GPUs, at a load of their devices used one job each."""
+    return _prepared(seed, jobs, 12, 4, load)
 
 
 class Horus(Compared):
@@ -214,10 +219,10 @@ class Horus(Compared):
     def cases(self, seed: int, place: Place) -> dict[str, Prepared]:
         """The test-bed at three loads, and the large cluster."""
         jobs = place.pick(2500, 600, 30)
-        found = {_BED: _prepared(seed, jobs, 12, 4, 1.4)}
+        found = {_BED: testbed(seed, jobs, 1.4)}
         if place.pick(True, True, False):
-            found[_LIGHT] = _prepared(seed, jobs, 12, 4, 0.8)
-        found[_HEAVY] = _prepared(seed, jobs, 12, 4, 2.0)
+            found[_LIGHT] = testbed(seed, jobs, 0.8)
+        found[_HEAVY] = testbed(seed, jobs, 2.0)
         gpus, many = place.pick((512, 12000), (128, 2000), (16, 40))
         found[_TRACE if gpus == 512 else f"Large: {gpus} GPUs, load 1.4"] = _prepared(
             seed, many, gpus, 8, 1.4
