@@ -20,6 +20,7 @@ from cotenant.app.steps import (
     is_host,
     known_types,
     step_options,
+    tell_notes,
     use_own_types,
 )
 from cotenant.errors import UsageError
@@ -179,8 +180,7 @@ def _print_features(found: GraphFeatures) -> None:
     if found.unknown:
         listed = ", ".join(f"{name} ({count})" for name, count in found.unknown.items())
         note(f"not known, counted as one operation an element: {listed}")
-    for line in found.notes:
-        note(line)
+    tell_notes(found.notes)
 
 
 def _feature_rows(found: GraphFeatures) -> list[tuple[str, str]]:
@@ -212,8 +212,7 @@ def _print_memory(shown: MemoryForecast, graph: Graph) -> None:
     rows = [(part.name, _mib(part.p50_bytes), _mib(part.p95_bytes), part.why) for part in shown.parts]
     rows.append(("total", _mib(shown.p50_bytes), _mib(shown.p95_bytes), ""))
     print_table(("part", "P50", "P95", "what is in it"), rows, right=("P50", "P95"))
-    for line in shown.notes:
-        note(line)
+    tell_notes(shown.notes)
 
 
 def _memory_json(shown: MemoryForecast, rows: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from cotenant.app.steps import (
     is_host,
     known_types,
     step_options,
+    tell_notes,
     use_own_types,
 )
 from cotenant.errors import ConfigError, UsageError
@@ -119,8 +120,7 @@ def _work(source: str, options: Options, hf: bool, length: int | None, name: str
     from cotenant.profiles.graph.source import read_graph
 
     graph = read_graph(source, options, hugging_face=hf, length=length)
-    for line in graph.notes:
-        note(line)
+    tell_notes(graph.notes)
     work = work_of(graph)
     return graph, msgspec.structs.replace(work, name=name) if name else work
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.app.console import note
+from cotenant.app.console import note, warn
 from cotenant.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ __all__ = [
     "is_host",
     "known_types",
     "step_options",
+    "tell_notes",
     "use_own_types",
 ]
 
@@ -102,6 +103,14 @@ def _split(device: str) -> list[str]:
     import re
 
     return re.split(r",(?!\d+(?:-\d+)?(?:,|$))", device)
+
+
+def tell_notes(notes: Iterable[str]) -> None:
+    """Print what had to be assumed of a step; that a person's loss failed is a warning."""
+    from cotenant.profiles.graph.failures import OF_LOSS
+
+    for line in notes:
+        (warn if line.startswith(OF_LOSS) else note)(line)
 
 
 def is_host(device_type: str) -> bool:

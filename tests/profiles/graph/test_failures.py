@@ -132,3 +132,52 @@ def test_a_file_that_ends_the_program_or_lacks_torch_is_told(text: str, told: st
     with pytest.raises(ConfigError) as caught:
         read_graph(f"{path}:build", Options(batch=1))
     assert told in str(caught.value)
+
+
+LOSSES = """import torch
+from torch import nn
+
+def mismatch(batch):
+    def loss(out):
+        target = torch.zeros(batch, 5)
+        return ((out - target) ** 2).mean()
+    return nn.Linear(16, 4), torch.randn(batch, 16), loss
+
+def number(batch):
+    return nn.Linear(16, 4), torch.randn(batch, 16), lambda out: 3.0
+
+def detached(batch):
+    return nn.Linear(16, 4), torch.randn(batch, 16), lambda out: out.detach().mean()
+
+def good(batch):
+    return nn.Linear(16, 4), torch.randn(batch, 16), lambda out: out.mean()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mismatch", "the loss function raised RuntimeError: "),
+        ("number", "the loss function returned float that leads back to no weight"),
+        ("detached", "the loss function returned a tensor that leads back to no weight"),
+    ],
+)
+def test_a_loss_that_fails_is_warned_of_with_its_place_and_what_is_told_without_it(
+    name: str, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "losses.py"
+    path.write_text(LOSSES)
+    source = f"{path}:{name}"
+    graph = read_graph(source, Options(batch=8))
+    (said,) = graph.notes
+    assert said.startswith(told)
+    assert said.endswith("a backward pass derived from it by rules, without the loss")
+    assert (f" at {path}:7; a real run fails there" in said) is (name == "mismatch")
+    assert graph.source == "torch fake tensors, backward derived"
+    for words in (["features", source], ["predict", "memory", source], ["predict", "resources", source]):
+        done = CliRunner().invoke(
+            app, [*words, "--batch", "8", *(["--device", "V100"] if len(words) > 2 else [])]
+        )
+        assert done.exit_code == 0
+        assert f"warning: {said}\n" in done.stderr
+    assert read_graph(f"{path}:good", Options(batch=8)).notes == ()

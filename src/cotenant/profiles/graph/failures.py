@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from cotenant.errors import ConfigError
 
-__all__ = ["quiet", "raised", "reason", "untraceable"]
+__all__ = ["OF_LOSS", "LossError", "quiet", "raised", "reason", "untraceable", "value_of_loss"]
 
 _NOT_THEIRS = (Path(__file__).parents[2], Path(sysconfig.get_path("stdlib")))
 _OF_FAKE_TENSORS = frozenset(
@@ -24,6 +25,42 @@ _OF_FAKE_TENSORS = frozenset(
     )
 )
 """What torch raises where a module is sound, but asks for numbers that do not exist."""
+
+
+OF_LOSS = "the loss function "
+"""How a graph's note begins that says that a person's loss function failed."""
+
+
+class LossError(Exception):
+    """A person's loss function failed: the answer is then without it, and the message says so."""
+
+
+_WITHOUT = (
+    "a real run fails there. What is told is of the forward pass, and of a backward pass derived from it by "
+    "rules, without the loss"
+)
+
+
+def value_of_loss(loss: Callable[[Any], Any], out: Any) -> Any:
+    """What a person's loss function makes of a module's outputs.
+
+    Raises
+    ------
+    LossError
+        If it raises, or returns nothing from which a backward pass can begin.
+    Exception
+        As it came, where it only asked for numbers that fake tensors do not have.
+    """
+    try:
+        value = loss(out)
+    except (Exception, SystemExit) as error:
+        if type(error).__name__ in _OF_FAKE_TENSORS:
+            raise
+        raise LossError(f"{OF_LOSS}raised {reason(error)}{_place(error)}; {_WITHOUT}") from error
+    if not getattr(value, "requires_grad", False):
+        what = "a tensor" if hasattr(value, "requires_grad") else type(value).__name__
+        raise LossError(f"{OF_LOSS}returned {what} that leads back to no weight; {_WITHOUT}")
+    return value
 
 
 @contextmanager
@@ -54,13 +91,17 @@ def reason(error: BaseException) -> str:
 
 def raised(label: str, error: BaseException) -> ConfigError:
     """An error of a person's own code, with the innermost line of it if one is known."""
+    return ConfigError(f"{label} raised {reason(error)}{_place(error)}")
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of a person's own code in which it was raised, if there is one."""
     theirs = [
         f"{frame.filename}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
         if _is_theirs(frame.filename)
     ]
-    place = f" at {theirs[-1]}" if theirs else ""
-    return ConfigError(f"{label} raised {reason(error)}{place}")
+    return f" at {theirs[-1]}" if theirs else ""
 
 
 def _is_theirs(name: str) -> bool:

@@ -22,7 +22,7 @@ import msgspec
 
 from cotenant.errors import ConfigError, CotenantError, MissingExtraError
 from cotenant.profiles.graph.backward import with_backward
-from cotenant.profiles.graph.failures import quiet, raised, reason, untraceable
+from cotenant.profiles.graph.failures import LossError, quiet, raised, reason, untraceable, value_of_loss
 from cotenant.profiles.graph.ir import Graph, Options
 
 if TYPE_CHECKING:
@@ -286,6 +286,8 @@ def _traced(call: _Call, label: str) -> Graph:
             tape = _run(call, notes, backward=True)
         except CotenantError:
             raise
+        except LossError as error:
+            notes.append(str(error))
         except Exception as error:
             notes.append(
                 f"the backward pass could not be traced ({reason(error)}): "
@@ -354,7 +356,7 @@ def _step(call: _Call, tape: Tape, notes: list[str], *, backward: bool) -> None:
     out = call.module(*call.args, **call.kwargs)
     if not backward:
         return
-    value = call.loss(out) if call.loss is not None else _own_loss(out, notes)
+    value = value_of_loss(call.loss, out) if call.loss is not None else _own_loss(out, notes)
     tape.turn_back()
     with torch.autocast("cpu", enabled=False):
         value.backward()
