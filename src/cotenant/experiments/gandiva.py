@@ -162,7 +162,7 @@ class Gandiva(Experiment):
             how="change of the utilisation between a quarter of the time and the last arrival",
             differs="hangs on the load, which the paper does not say. At 1.2 little more than 20% can be gained, as then nothing is left "
             "waiting; at 0.8 nothing is gained, at 2 more than in the paper (see the table by load). A policy with a good "
-            f"forecast (colocate) gains little more; {_SHARING}",
+            f"forecast (colocate) gains a few points more; {_SHARING}",
         ),
         Claim(
             key="jct",

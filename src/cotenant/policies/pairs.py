@@ -1,8 +1,8 @@
 """Packing judged by measurement: try a pair in one turn, compare speeds before and after, undo what does not pay.
 
 Gandiva (OSDI'18, section 4.2): in overload only, after each job has run alone in its turns for a while;
-the least busy jobs first. What was measured is remembered by models, so that the memory stays small
-and no pair of models is tried twice.
+the least busy jobs first. What did not pay is remembered by models, so that the memory stays small
+and is not tried again.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ class Memory(msgspec.Struct, frozen=True, gc=False):
 
     Parameters
     ----------
-    alone : dict of str to float
-        Measured speed alone, by model, device type and size.
-    pairs : dict of str to float
-        Measured sum of both speeds relative to alone, by pair of models, device type and size.
+    alone : dict of str to dict of str to float
+        Measured speed alone, by size and device type, and by model.
+    bad : dict of str to dict of str to float
+        Measured sums of both speeds relative to alone that did not pay, by size and device type, and by
+        pair of models.
     trials : dict of str to list
         Pairs now being measured: by guest, the host and since when.
     idle : dict of str to float
         Bays in which an elastic job could grow: seen with free devices since when.
     """
 
-    alone: dict[str, float] = {}
-    pairs: dict[str, float] = {}
+    alone: dict[str, dict[str, float]] = {}
+    bad: dict[str, dict[str, float]] = {}
     trials: dict[str, list[float]] = {}
     idle: dict[str, float] = {}
 
@@ -106,7 +107,7 @@ class Packing(NamedTuple):
         """Pairs whose trial is over: keep those that pay, undo the others."""
         if not memory.trials:
             return Step()
-        pairs, left, undo = dict(memory.pairs), {}, []
+        bad, left, undo = memory.bad, {}, []
         wake = None
         for guest_id, (host_id, since_s) in memory.trials.items():
             guest, host = view.running.get(int(guest_id)), view.running.get(int(host_id))
@@ -119,20 +120,20 @@ class Packing(NamedTuple):
                     wake = due if wake is None else min(wake, due)
                 continue
             measured = _sum(view, memory, guest, host)
-            if measured:
-                pairs[_pair(view, guest, host.job.model)] = measured
             if measured <= self.least_sum:
+                if measured:  # 0: how fast they are alone there is not known
+                    bad = _with(bad, view, guest, _pair(guest.job.model, host.job.model), measured)
                 undo += self._apart(view, guest, host, measured)
         if len(left) == len(memory.trials):
             return Step(wake_at_s=wake)
-        new = msgspec.structs.replace(memory, pairs=pairs, trials=left)
+        new = msgspec.structs.replace(memory, bad=bad, trials=left)
         return Step(tuple(undo), new, wake)
 
     def watch(self, view: View, memory: Memory) -> Step:
         """Pairs kept before that do not pay any more."""
         slots, running = view.index(Slots), view.running
         tried = memory.tried()
-        pairs, undo = dict(memory.pairs), list[Decision]()
+        bad, undo = memory.bad, list[Decision]()
         for slot in tuple(slots.packed):
             for mates in slots.groups[slot].values():
                 if len(mates) != 2 or not tried.isdisjoint(mates):
@@ -146,9 +147,9 @@ class Packing(NamedTuple):
                     continue
                 measured = _sum(view, memory, guest, host)
                 if 0.0 < measured <= self.least_sum:
-                    pairs[_pair(view, guest, host.job.model)] = measured
+                    bad = _with(bad, view, guest, _pair(guest.job.model, host.job.model), measured)
                     undo += self._apart(view, guest, host, measured)
-        return Step(tuple(undo), msgspec.structs.replace(memory, pairs=pairs) if undo else None)
+        return Step(tuple(undo), msgspec.structs.replace(memory, bad=bad) if undo else None)
 
     @staticmethod
     def _apart(view: View, guest: JobRecord, host: JobRecord, measured: float) -> list[Decision]:
@@ -163,22 +164,20 @@ class Packing(NamedTuple):
     # -- trying ------------------------------------------------------------------------
 
     def seek(self, view: View, memory: Memory) -> Step:
-        """New pairs: known good ones at once, and one trial for each pair of models not measured yet."""
+        """Put new pairs on trial, none whose models did not pay before."""
         decisions: list[Decision] = []
-        alone, trials = dict(memory.alone), dict(memory.trials)
+        alone, trials = memory.alone, dict(memory.trials)
         search = _Search(view, self, memory)
         for size in sorted(search.slots.levels):
-            for guest, host, key in search.pairs(size):
+            for guest, host in search.pairs(size):
                 packed = self._pack(view, guest, host)
                 if not packed:
                     continue
                 decisions += packed
                 search.used |= {guest.id, host.id}
                 for record in (guest, host):
-                    alone[_own(view, record)] = measured_alone(view, record)
-                if key not in memory.pairs:
-                    search.asked.add(key)
-                    trials[str(guest.id)] = [host.id, view.now]
+                    alone = _with(alone, view, record, record.job.model, measured_alone(view, record))
+                trials[str(guest.id)] = [host.id, view.now]
                 if (
                     guest.place is not None
                     and host.place is not None
@@ -222,55 +221,54 @@ class Packing(NamedTuple):
 class _Search:
     """One look for pairs.
 
-    ``used`` (jobs), ``asked`` (pairs) and ``moved`` (slots that somebody leaves or enters) grow while it goes on.
+    ``used`` (jobs) and ``moved`` (slots that somebody leaves or enters) grow while it goes on.
     """
 
     def __init__(self, view: View, rules: Packing, memory: Memory) -> None:
-        self._view, self._rules, self._known = view, rules, memory.pairs
+        self._view, self._rules, self._bad = view, rules, memory.bad
         self.slots = view.index(Slots)
-        self.asked = {_pair_of_trial(view, *entry) for entry in memory.trials.items()}
         self.used: set[int] = set()
         self.moved: set[tuple[int, ...]] = set()
         self._forecast = _forecast(view)
         self._busy: dict[tuple[str, str], float] = {}
         self._kinds: dict[int, _Kind] = {}
 
-    def pairs(self, size: tuple[int, int]) -> Iterator[tuple[JobRecord, JobRecord, str]]:
-        """Guest, host and the name of the pair: least busy guests first, hosts on the same slot before others."""
+    def pairs(self, size: tuple[int, int]) -> Iterator[tuple[JobRecord, JobRecord]]:
+        """Guest and host: least busy guests first, hosts on the same slot before others."""
         jobs = self._candidates(size)
         room = self._view.layout.types[size[0]].memory_bytes
         order, some = sorted(jobs), {kind: records[0] for kind, records in jobs.items()}
         for kind in order:
-            good: list[tuple[_Kind, str]] = []
-            for other in order:
-                if other.domain != kind.domain or kind.memory_bytes + other.memory_bytes > room:
-                    continue
-                key = _pair(self._view, some[kind], other.model)
-                if self._known.get(key, 2.0) > self._rules.least_sum:
-                    good.append((other, key))
+            bad = self._bad.get(_where(self._view, some[kind]), {})
+            good = {
+                other: None
+                for other in order
+                if other.domain == kind.domain
+                and kind.memory_bytes + other.memory_bytes <= room
+                and _pair(kind.model, other.model) not in bad
+            }
             for guest in tuple(jobs[kind]):
-                if guest.id not in self.used and (found := self._host(guest, jobs, good)) is not None:
-                    yield guest, *found
+                if guest.id not in self.used and (host := self._host(guest, jobs, good)) is not None:
+                    yield guest, host
 
     def _host(
-        self, guest: JobRecord, jobs: dict[_Kind, list[JobRecord]], good: list[tuple[_Kind, str]]
-    ) -> tuple[JobRecord, str] | None:
+        self, guest: JobRecord, jobs: dict[_Kind, list[JobRecord]], good: dict[_Kind, None]
+    ) -> JobRecord | None:
         if guest.place is None:
             return None
-        here, names = guest.place.devices, dict(good)
+        here = guest.place.devices
         mates = [
             (kind, job_id)
             for job_id in self._view.ledger.residents[here[0]]
-            if job_id not in self.used and job_id != guest.id and (kind := self._kinds.get(job_id)) in names
+            if job_id not in self.used and job_id != guest.id and (kind := self._kinds.get(job_id)) in good
         ]
-        for kind, job_id in sorted(mates):
-            if names[kind] not in self.asked:
-                return self._view.records[job_id], names[kind]
+        if mates:
+            return self._view.records[min(mates)[1]]
         if here in self.moved or not is_settled(self._view, guest, self._rules.most_loss):
             return None
-        for kind, key in good:
-            if key not in self.asked and (host := self._elsewhere(jobs[kind], here)) is not None:
-                return host, key
+        for kind in good:
+            if (host := self._elsewhere(jobs[kind], here)) is not None:
+                return host
         return None
 
     def _elsewhere(self, hosts: list[JobRecord], here: tuple[int, ...]) -> JobRecord | None:
@@ -331,35 +329,33 @@ def _sum(view: View, memory: Memory, guest: JobRecord, host: JobRecord) -> float
     turns, _ = turns_at(view, guest)
     total = 0.0
     for record in (guest, host):
-        alone = memory.alone.get(_own(view, record), 0.0)
+        alone = memory.alone.get(_where(view, record), {}).get(record.job.model, 0.0)
         if not alone:
             return 0.0
         total += without_switching(view, record.rate, turns) / alone
     return round(total, 6)
 
 
-def _own(view: View, record: JobRecord) -> str:
-    """Name of a speed alone."""
-    place = record.place
+def _where(view: View, record: JobRecord) -> str:
+    """Size and type of a running job's devices, and whether they are spread over nodes."""
+    place, layout = record.place, view.layout
     if place is None:
         return ""
-    layout = view.layout
     spread = " spread" if len(layout.nodes_of(place.devices)) > 1 else ""
-    return f"{record.job.model} on {len(place.devices)} {layout.types[layout.device_type[place.devices[0]]].name}{spread}"
+    return f"{len(place.devices)} {layout.types[layout.device_type[place.devices[0]]].name}{spread}"
 
 
-def _pair(view: View, record: JobRecord, model: str) -> str:
-    """Name of a pair."""
-    place = record.place
-    if place is None:
-        return ""
-    layout, (one, other) = view.layout, sorted((record.job.model, model))
-    return f"{one} with {other} on {len(place.devices)} {layout.types[layout.device_type[place.devices[0]]].name}"
+def _pair(one: str, other: str) -> str:
+    """Name of a pair of models."""
+    return f"{one} with {other}" if one <= other else f"{other} with {one}"
 
 
-def _pair_of_trial(view: View, guest_id: str, entry: list[float]) -> str:
-    guest, host = view.running.get(int(guest_id)), view.running.get(int(entry[0]))
-    return "" if guest is None or host is None else _pair(view, guest, host.job.model)
+def _with(
+    table: dict[str, dict[str, float]], view: View, record: JobRecord, name: str, value: float
+) -> dict[str, dict[str, float]]:
+    """The table with one value more, for where a job runs."""
+    where = _where(view, record)
+    return {**table, where: {**table.get(where, {}), name: round(value, 6)}}
 
 
 def _forecast(view: View) -> Forecast | None:
