@@ -84,18 +84,24 @@ def test_a_sentence_reads_it(report: Path) -> None:
 
 def test_wide_and_even_are_told_too() -> None:
     summary = {
-        "forecast_sides": 1,
+        "forecast_sides": 400,
         "forecast_error_mean": 0.0,
         "forecast_bias_mean": 0.0,
         "forecast_inside_share": 1.0,
         "forecast_inside_hours_share": 1.0,
         "forecast_width_mean": 0.4,
+        "forecast_judged_share": 1.0,
     }
     assert foretold_in_words([summary]) == (
         "right within 0 on average; 100 % inside the 90 % interval (100 % by job-hours), so the intervals are wider"
-        " than need be; neither too optimistic nor too pessimistic; of 1 speed"
+        " than need be; neither too optimistic nor too pessimistic; of 400 speeds"
     )
     assert "wider" not in (foretold_in_words([summary | {"forecast_width_mean": 0.0}]) or "")
+    # Of 20 speeds all may lie inside by chance: 0.9 + 2 sqrt(0.09 / 20) > 1.
+    few = foretold_in_words([summary | {"forecast_sides": 20, "forecast_judged_share": 0.5}])
+    assert few is not None
+    assert "wider" not in few
+    assert few.endswith("of 20 speeds (50 % of the time beside others can be judged)")
     assert foretold_in_words([{"forecast_sides": None}, {}]) is None
 
 

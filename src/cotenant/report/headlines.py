@@ -17,8 +17,11 @@ __all__ = ["foretold_in_words", "headline", "nobody_waits", "single", "stuck"]
 
 _EVEN = 0.005
 """A mean error that is told as none in either direction."""
-_TOO_FEW, _TOO_MANY = 0.8, 0.97
-"""Shares inside a 90 % interval that are told as too narrow or too wide."""
+_PROMISED = 0.9
+"""Share that should lie inside an interval; far from it by more than chance, the intervals are called wrong."""
+_FAR = 0.05
+_NEARLY_ALL = 0.9
+"""Share of the time beside others above which it is not told how much of it could be judged."""
 _WIDE = 0.05
 """A narrower interval than this costs nobody anything."""
 
@@ -126,7 +129,8 @@ def foretold_in_words(summaries: Sequence[Mapping[str, Any]]) -> str | None:
     """How right the forecast of speeds was, mean over seeds; None where it was never put to the test.
 
     >>> foretold_in_words([{"forecast_sides": 4, "forecast_error_mean": 0.05, "forecast_bias_mean": 0.02,
-    ...     "forecast_width_mean": 0.2, "forecast_inside_share": 0.875, "forecast_inside_hours_share": 0.9}])
+    ...     "forecast_width_mean": 0.2, "forecast_inside_share": 0.875, "forecast_inside_hours_share": 0.9,
+    ...     "forecast_judged_share": 1.0}])
     'right within 0.05 on average; 88 % inside the 90 % interval (90 % by job-hours); too optimistic by 0.02; of 4 speeds'
     """
     kept = [s for s in summaries if s.get("forecast_sides")]
@@ -137,11 +141,13 @@ def foretold_in_words(summaries: Sequence[Mapping[str, Any]]) -> str | None:
         return sum(float(s[f"forecast_{key}"]) for s in kept) / len(kept)
 
     inside, reading = mean("inside_share"), ""
-    if inside < _TOO_FEW:
+    sides = sum(s["forecast_sides"] for s in kept)
+    far = max(_FAR, 2 * math.sqrt(_PROMISED * (1 - _PROMISED) / sides))
+    if inside < _PROMISED - far:
         reading = ", so the intervals are too narrow"
-    elif inside > _TOO_MANY and mean("width_mean") > _WIDE:
+    elif inside > _PROMISED + far and mean("width_mean") > _WIDE:
         reading = ", so the intervals are wider than need be"
-    bias, sides = mean("bias_mean"), sum(s["forecast_sides"] for s in kept)
+    bias, judged = mean("bias_mean"), mean("judged_share")
     if abs(bias) < _EVEN:
         lean = "neither too optimistic nor too pessimistic"
     else:
@@ -149,6 +155,7 @@ def foretold_in_words(summaries: Sequence[Mapping[str, Any]]) -> str | None:
     return (
         f"right within {mean('error_mean'):.2g} on average; {percent(inside, 0)} inside the 90 % interval"
         f" ({percent(mean('inside_hours_share'), 0)} by job-hours){reading}; {lean}; of {plural(sides, 'speed')}"
+        + (f" ({percent(judged, 0)} of the time beside others can be judged)" if judged < _NEARLY_ALL else "")
     )
 
 
