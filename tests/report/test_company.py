@@ -135,6 +135,38 @@ def test_loading_and_saving_are_not_running() -> None:
     assert found.foretold["job_hours"].to_list() == pytest.approx([3400 / 3600, 1.0])
 
 
+def test_a_job_that_moves_is_company_on_both_sides_until_it_has_left() -> None:
+    moved = log(
+        ev.Started(0.0, 0, 1, (0,), SIDE),
+        ev.Rated(0.0, 0, 0.5),
+        ev.Started(0.0, 1, 1, (1,), SIDE),
+        ev.Rated(0.0, 1, 0.5),
+        ev.Started(0.0, 2, 1, (1,), SIDE),
+        ev.Rated(0.0, 1, 0.25),
+        ev.Rated(0.0, 2, 0.25),
+        ev.Foretold(0.0, "V", ("b", "c"), (0.5, 0.5), (0.5, 0.5), (0.5, 0.5)),
+        ev.Moved(100.0, 1, 1, (0,), SIDE),  # c still has b beside it, a has it already
+        ev.Rated(100.0, 1, 0.0),
+        ev.Rated(100.0, 0, 0.4),
+        ev.Foretold(100.0, "V", ("a", "b"), (0.8, 0.6), (0.8, 0.6), (0.8, 0.6)),
+        ev.Released(110.0, 1, (1,)),
+        ev.Rated(110.0, 2, 0.5),
+        ev.Rated(120.0, 1, 0.3),
+        ev.Ended(200.0, 1, 1, "done", 49.0),
+        ev.Rated(200.0, 0, 0.5),
+        ev.Started(200.0, 1, 2, (2,)),
+        ev.Rated(200.0, 1, 0.5),
+        ev.Ended(300.0, 1, 2, "done", 50.0),
+    )
+    found = folded(moved)
+    seconds = [round(h * 3600.0) for h in found.foretold["job_hours"]]
+    assert found.foretold["model"].to_list() == ["a", "b", "b", "c"]
+    assert found.foretold["beside"].to_list() == [["b"], ["a"], ["c"], ["b"]]
+    assert seconds == [100, 80, 100, 110]
+    assert found.foretold["happened"].to_list() == pytest.approx([0.8, 0.6, 0.5, 0.5])
+    assert told(found)["error_hours_mean"] == pytest.approx(0.0)
+
+
 def test_a_gang_is_judged_by_its_slowest_device_and_without_the_price_of_its_spread() -> None:
     gang = log(
         ev.Started(0.0, 0, 1, (0, 1)),
