@@ -96,7 +96,7 @@ class Horus(Compared):
         "Three nodes of 4 GPUs (V100, 16 GB) and 2,500 jobs of 13 models, as many as in the ICA3PP paper; 80% on one GPU, 15% on two, 5% on four; "
         "lengths lognormal with a median of 20 minutes, Poisson arrivals at a load of 1.4 of the GPUs used one job each. The load was settled "
         "before anything was run; two tables show another.",
-        "512 GPUs in nodes of 8 stand for the production trace, which is not public: the same mix and load, 12,000 jobs.",
+        "512 GPUs in nodes of 8 stand for the production trace, which is not public: the same mix and load, 30,000 jobs.",
         "Cost functions and weights are ours (see the card): fill, steepness 3, equal weights. bench/horus_shapes.py varies them.",
         "Utilisation is what a device's counter shows: the sum of the shares that its residents would use alone, at most 100%, over all "
         "GPUs and the whole makespan. goodput is work done per GPU, with the slowdowns of sharing.",
@@ -223,7 +223,7 @@ class Horus(Compared):
         if place.pick(True, True, False):
             found[_LIGHT] = testbed(seed, jobs, 0.8)
         found[_HEAVY] = testbed(seed, jobs, 2.0)
-        gpus, many = place.pick((512, 12000), (128, 2000), (16, 40))
+        gpus, many = place.pick((512, 30000), (128, 4000), (16, 40))
         found[_TRACE if gpus == 512 else f"Large: {gpus} GPUs, load 1.4"] = _prepared(
             seed, many, gpus, 8, 1.4
         )
