@@ -133,6 +133,9 @@ class _Log(Index):
     def stopping(self, record: JobRecord) -> None:
         self.seen.append(("stopping", record.id))
 
+    def sampled(self, record: JobRecord) -> None:
+        self.seen.append(("sampled", record.id))
+
     def capacity(self, devices: tuple[int, ...]) -> None:
         self.seen.append(("capacity", devices))
 
@@ -145,6 +148,7 @@ def test_an_index_is_told_of_every_change() -> None:
         ev.Submitted(1.0, Job(6, "j6", 1.0)),
         ev.Started(1.0, 2, 1, (1,)),
         ev.Rated(2.0, 2, 0.5),
+        ev.Sampled(2.2, 2, 1, 9.0, 8.0, 10.0),
         ev.PriorityChanged(2.5, 3, 4),
         ev.PriorityChanged(2.5, 2, 4),
         ev.Stopping(3.0, 2, 1),
@@ -163,6 +167,8 @@ def test_an_index_is_told_of_every_change() -> None:
         ("dequeued", 2),
         ("placed", 2, (1,)),
         ("rated", 2, 0.5),
+        ("rated", 2, 0.5),
+        ("sampled", 2),
         ("dequeued", 3),
         ("enqueued", 3),
         ("rated", 2, 0.5),
