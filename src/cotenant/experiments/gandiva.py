@@ -54,6 +54,8 @@ class Gandiva(Experiment):
         "lengths lognormal with median 1 h. The paper's real workload is not public.",
         "Utilisation is the part of a V100 that a model keeps busy alone, times the speed it has relative to alone, over all GPUs, from "
         "a quarter of the time (the cluster begins empty) until the last arrival.",
+        "Locality is one factor for all models (ResNet-50 on two servers, 53% of its speed, in the fifth experiment; 80% at 180 GPUs); sockets "
+        "and switches within a server are not modelled.",
         "The search: 128 configurations of 2 h, all submitted at once; accuracy rises exponentially to a top drawn from 0.1 to 0.95 at a "
         "pace drawn about 20 minutes; good is 0.9. Every 60 s of work (100 mini-batches) the lower half of the living ends, until "
         "as many are left as there are GPUs.",
