@@ -196,14 +196,19 @@ def _intervals(logs: Array, seed: int) -> tuple[Array, Array, Array]:
     """Mean, and 2.5% and 97.5% of it when the seeds of each scenario are drawn anew."""
     policies, scenarios, seeds = logs.shape
     rng = np.random.default_rng(seed)
-    drawn = np.empty((RESAMPLES, policies))
-    for r in range(RESAMPLES):
-        pick = rng.integers(0, seeds, size=(scenarios, seeds))
-        chosen = np.take_along_axis(logs, pick[None].repeat(policies, axis=0), axis=2)
-        drawn[r] = _mean(_mean(chosen, 2), 1)
-    low, high = (
-        np.nanquantile(drawn, (0.025, 0.975), axis=0) if not np.isnan(drawn).all() else (drawn[0], drawn[0])
+    # How often each seed of each scenario is drawn, in every resample.
+    often = rng.multinomial(seeds, np.full(seeds, 1.0 / seeds), size=(RESAMPLES, scenarios)).astype(
+        np.float64
     )
+    known = (~np.isnan(logs)).astype(np.float64)
+    filled = np.where(np.isnan(logs), 0.0, logs)
+    low, high = np.full(policies, np.nan), np.full(policies, np.nan)
+    for i in range(policies):
+        if known[i].any():
+            count = (often * known[i]).sum(axis=2)
+            total = (often * filled[i]).sum(axis=2)
+            means = np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
+            low[i], high[i] = np.nanquantile(_mean(means, 1), (0.025, 0.975))
     return np.exp(_mean(_mean(logs, 2), 1)), np.exp(low), np.exp(high)
 
 
