@@ -112,6 +112,8 @@ def test_cores_are_foretold_beside_gpus(cotenant: Run, here: Path, cache: dict[s
     # 0.5 ms; 4 MiB of weights are read, of gradients written, and read, read and written by the step.
     assert 0.5e-3 < cpu["iteration_s"]["mean"] < 4e-3
     assert cpu["verdict"] == "fits"
+    alone = cotenant(*words[:-1], "--device", core, cwd=here, env=cache)
+    assert "from rates of cores that were measured here (roofline)" in alone.stdout
     memory = ("predict", "memory", "small.py:build", "--batch", "8")
     told = cotenant(*memory, "--device", core, "--json", cwd=here, env=cache)
     (row,) = json.loads(told.stdout)["fits"]

@@ -301,9 +301,10 @@ def _time(interval: Interval) -> str:
     return f"{middle} {unit}" if low == high else f"{middle} {unit} ({low} to {high})"
 
 
-def _basis(predictor: ResourcePredictor) -> str:
+def _basis(predictor: ResourcePredictor, *, hosts: bool) -> str:
     if not predictor.fits_:
-        return "from datasheets alone (roofline); --fit TABLE learns from measured runs"
+        rates = "from rates of cores that were measured here" if hosts else "from datasheets alone"
+        return f"{rates} (roofline); --fit TABLE learns from measured runs"
     used = ", ".join(f"{name} by {fit.learner}" for name, fit in predictor.fits_.items())
     return f"fitted: {used}"
 
@@ -311,7 +312,8 @@ def _basis(predictor: ResourcePredictor) -> str:
 def _print_found(
     work: StepWork, found: list[ResourceForecast], verdicts: dict[str, str], predictor: ResourcePredictor
 ) -> None:
-    say(f"{work.name}: batch {work.batch}, {work.precision}, {work.optimiser}, alone; {_basis(predictor)}")
+    basis = _basis(predictor, hosts=all(is_host(one.device_type) for one in found))
+    say(f"{work.name}: batch {work.batch}, {work.precision}, {work.optimiser}, alone; {basis}")
     rows = [
         (
             one.device_type,
