@@ -83,32 +83,33 @@ def html_page(contest: Contest, command: str) -> str:
     """One file with its data inside; nothing is loaded from elsewhere."""
     charts = all_plots(contest)
     header = join([el("h1", "Tournament"), el("p", f"{_facts(contest)} · {command}", class_="facts")])
-    errors = _errors(contest)
     parts: list[Html] = [
         el("h2", "Ranking"),
         tabular("Ranking", ranking_heads(), ranking_rows(contest.rows), class_="lead"),
         el("p", _HOW, class_="note"),
-        *(el("p", line, class_="warn") for line in errors),
+        *(el("p", line, class_="warn") for line in _errors(contest)),
         el("h2", "Where each stands"),
         el("div", *map(figure, charts), class_="grid"),
-        el("h2", "What each is good and bad at"),
-        tabular(
-            "Best and worst scenarios",
-            ("Policy", "Nearest to the best in", "Farthest in"),
-            _best(contest),
-            text_columns=3,
-        ),
-        el("h2", "What was played"),
-        tabular("Workloads", ("Workload", "Source", "Remark"), _workloads(contest), text_columns=3),
-        el("div", "", class_="gap"),
-        tabular("Conditions", ("Condition", "Meaning"), _conditions(contest), text_columns=2),
+        *_background(contest),
     ]
     footer = el(
         "p", f"cotenant {__version__}. This file holds all its data and loads nothing from elsewhere."
     )
-    return document(
-        "Tournament", header, join(parts), footer, {c.key: c.spec for c in charts if c.spec is not None}
-    )
+    specs = {c.key: c.spec for c in charts if c.spec is not None}
+    return document("Tournament", header, join(parts), footer, specs)
+
+
+def _background(contest: Contest) -> list[Html]:
+    best = ("Policy", "Nearest to the best in", "Farthest in")
+    return [
+        el("h2", "What each is good and bad at"),
+        tabular("Best and worst scenarios", best, _best(contest), text_columns=3),
+        el("h2", "What was played"),
+        tabular("Workloads", ("Workload", "Source", "Remark"), _workloads(contest), text_columns=3),
+        el("div", "", class_="gap"),
+        tabular("Conditions", ("Condition", "Meaning"), _conditions(contest), text_columns=2),
+        el("p", *_RULES, class_="note"),
+    ]
 
 
 def _errors(contest: Contest) -> list[str]:
@@ -157,30 +158,25 @@ def markdown_page(contest: Contest, command: str) -> str:
         ("Overall by condition", OVERALL, 2),
     ):
         lines += ["", f"## {title}", "", *_pivot(contest, metric, part)]
-    lines += [
-        "",
-        "## What failures and forecasts change",
-        "",
-        "Mean completion time over that of the base condition:",
-        "",
-    ]
-    lines += _worth_table(contest)
-    lines += [
-        "",
-        "## What each is good and bad at",
-        "",
-        "Scenarios (workload, load, condition) by overall score:",
-        "",
-    ]
-    lines += _table(("policy", "nearest to the best in", "farthest in"), _best(contest))
-    lines += [
-        "",
-        "## What was played",
-        "",
-        *_table(("workload", "source", "remark"), _workloads(contest)),
-        "",
-    ]
-    lines += [*_table(("condition", "meaning"), _conditions(contest)), "", *_RULES]
+    for title, text, table in (
+        (
+            "What failures and forecasts change",
+            "Mean completion time over that of the base condition:",
+            _worth_table(contest),
+        ),
+        (
+            "What each is good and bad at",
+            "Scenarios (workload, load, condition) by overall score:",
+            _best_table(contest),
+        ),
+        (
+            "What was played",
+            _facts(contest) + ".",
+            _table(("workload", "source", "remark"), _workloads(contest)),
+        ),
+    ):
+        lines += ["", f"## {title}", "", text, "", *table]
+    lines += ["", *_table(("condition", "meaning"), _conditions(contest)), "", *_RULES]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -200,6 +196,10 @@ def _pivot(contest: Contest, metric: str, part: int) -> list[str]:
         (row.policy, *(_ratio(found[row.policy].get(c, math.nan)) for c in columns)) for row in contest.rows
     ]
     return _table(("policy", *columns), rows)
+
+
+def _best_table(contest: Contest) -> list[str]:
+    return _table(("policy", "nearest to the best in", "farthest in"), _best(contest))
 
 
 def _worth_table(contest: Contest) -> list[str]:

@@ -24,6 +24,11 @@ LABELS = {
 _MOST_LINES = 7
 _CHANGES = {"failures": "nodes fail", "bad-forecast": "bad forecast", "perfect-forecast": "perfect forecast"}
 
+_HOW_TO_READ = (
+    "Ratio to the best, {}; dark is far from it (light in dark mode). Point at a cell for its number."
+)
+_BASE_ONLY, _NEAREST = " Base condition, all loads.", " Load nearest to 1."
+
 
 def all_plots(contest: Contest) -> list[Chart]:
     """Every chart, in order."""
@@ -57,18 +62,6 @@ def _policy_axis(contest: Contest) -> Any:
 def _places(contest: Contest) -> Chart:
     import altair as alt
 
-    rows = [
-        {
-            "policy": row.policy,
-            "what": LABELS[metric],
-            "x": rounded(score.mean),
-            "low": rounded(score.low),
-            "high": rounded(score.high),
-        }
-        for row in contest.rows
-        for metric, score in row.scores.items()
-        if metric != "slowdown_max" and math.isfinite(score.mean)
-    ]
     names = [LABELS[m] for m in (OVERALL, *METRICS[:3])]
     base = chart().encode(
         y=_policy_axis(contest),
@@ -93,10 +86,25 @@ def _places(contest: Contest) -> Chart:
         "Places",
         "Geometric mean over scenarios of the ratio to the best policy in each; bars: 95 % interval from resampling "
         "seeds. Further left is better.",
-        finished(spec, rows, 2 * _height(contest)),
+        finished(spec, _place_rows(contest), 2 * _height(contest)),
         empty="No results.",
         wide=True,
     )
+
+
+def _place_rows(contest: Contest) -> list[dict[str, Any]]:
+    return [
+        {
+            "policy": row.policy,
+            "what": LABELS[metric],
+            "x": rounded(score.mean),
+            "low": rounded(score.low),
+            "high": rounded(score.high),
+        }
+        for row in contest.rows
+        for metric, score in row.scores.items()
+        if metric != "slowdown_max" and math.isfinite(score.mean)
+    ]
 
 
 def _heat(contest: Contest, metric: str, what: str, part: int, title: str) -> Chart:
@@ -132,8 +140,7 @@ def _heat(contest: Contest, metric: str, what: str, part: int, title: str) -> Ch
     return Chart(
         f"chart-heat-{metric}-{part}",
         title,
-        f"Ratio to the best, {LABELS[metric]}; dark is far from it (light in dark mode). Point at a cell for its number."
-        + (" Base condition, all loads." if part == 0 else " Load nearest to 1."),
+        _HOW_TO_READ.format(LABELS[metric]) + (_BASE_ONLY if part == 0 else _NEAREST),
         finished(cells, rows, _height(contest)),
         empty="No results.",
     )
