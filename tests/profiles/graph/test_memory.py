@@ -217,3 +217,12 @@ def test_each_device_type_gets_its_verdict() -> None:
     ]
     with pytest.raises(UnknownNameError, match="device type"):
         fit_on(graph(), ["H1000"])
+
+
+def test_what_the_c_library_keeps_on_a_cpu() -> None:
+    # Blocks of 4 to 8 MiB hold 5, 12, 17 and 10 MB one after the other; the one of 0.4 MB is of another class.
+    # At the peak, where the weight's gradient is made, smaller blocks hold 10.4 MB of at most 17.4 MB.
+    forecast = forecast_memory(graph(device="cpu", scale=100_000))
+    reserve = next(part for part in forecast.parts if part.name == "reserve")
+    assert reserve.p50_bytes == 17_000_000 + round(0.4 * 7_000_000)
+    assert reserve.p95_bytes == reserve.p50_bytes + 60 * MIB + 8_500_000

@@ -13,6 +13,7 @@ a greedy kernel choice) says nothing about the others. How often it held is meas
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Literal
 
@@ -32,11 +33,18 @@ Verdict = Literal["fits", "does not fit", "too close to call"]
 # From the errors measured on a CPU (docs/prediction/memory.md).
 _TENSOR_DOUBT = 0.05
 """Share of activations and temporaries: kernels that make a tensor of their own for a moment."""
+_RECURRENT_DOUBT = 0.25
+"""Share of what a recurrent layer's kernel holds (bidirectional ones hold more than the rule says)."""
 _MAPPED = 32 * MIB
 """Larger blocks the C library takes from the system and gives back at once (glibc, mallopt(3),
 ``M_MMAP_THRESHOLD``); of smaller ones it keeps a part, and scratch of kernels comes with them."""
-_CPU_RESERVE, _CPU_RESERVE_HIGH = (10 * MIB, 0.7), (100 * MIB, 1.1)
-"""A fixed part, and a share of the smaller blocks that come and go."""
+_CLASSES = tuple(2**k for k in (16, 18, 20, 22, 23, 24, 25))
+"""Upper ends of classes of smaller blocks by size, in bytes: what was freed of one does not serve another."""
+_CPU_KEPT, _CPU_ELSEWHERE, _CPU_CONVOLUTION = 1.0, 0.4, 12 * MIB
+"""Kept by the C library: of the class that holds most, as much again; of what smaller blocks hold at another moment
+beyond the peak's, a share; and the library of convolutions."""
+_CPU_DOUBT = (60 * MIB, 0.5)
+"""A fixed part, and a share of the class that holds most."""
 _GPU_RESERVE_HIGH = 0.08
 """Share of everything but weights and state: fragmentation beyond that of two simulated steps."""
 
@@ -184,6 +192,9 @@ def _temporary(graph: Graph, peak: Peak) -> MemoryPart:
         doubtful_peak(graph, _TENSOR_DOUBT) - peak.total_bytes - round(_TENSOR_DOUBT * peak.activation_bytes)
     )
     high = max(round(peak.temporary_bytes * (1 + _TENSOR_DOUBT)), peak.temporary_bytes + other)
+    # What a recurrent layer holds inside is known by a rule alone, layer by layer.
+    inside = max((op.workspace_bytes for op in graph.ops if op.kind == "recurrent"), default=0)
+    high += round(_RECURRENT_DOUBT * inside)
     return MemoryPart(
         name="temporary",
         p50_bytes=peak.temporary_bytes,
@@ -200,18 +211,22 @@ def _workspace(graph: Graph, context: Context) -> tuple[int, int]:
 
 
 def _cpu_reserve(graph: Graph, peak: Peak) -> tuple[int, int]:
-    """What the C library keeps: of the blocks at the peak, or of more of them at another moment."""
+    """What the C library keeps of blocks that were given back, and the library of convolutions holds."""
     end = len(graph.ops)
-    change = np.zeros(end + 2, np.int64)
+    change = np.zeros((len(_CLASSES), end + 2), np.int64)
     for storage in graph.storages:
         if storage.role == "activation" and storage.size_bytes <= _MAPPED:
-            change[max(storage.born, 0)] += storage.size_bytes
-            change[storage.dies + 1] -= storage.size_bytes
-    smaller = np.cumsum(change)[: end + 1]
-    now, most = int(smaller[peak.at]), int(smaller.max())
-    (low, share), (high, high_share) = _CPU_RESERVE, _CPU_RESERVE_HIGH
-    middle = low + max(round(share * now), most - now)
-    return middle, max(middle, high + max(round(high_share * now), round(1.4 * most) - now))
+            order = change[bisect_left(_CLASSES, storage.size_bytes)]
+            order[max(storage.born, 0)] += storage.size_bytes
+            order[storage.dies + 1] -= storage.size_bytes
+    held = np.cumsum(change, axis=1)[:, : end + 1]
+    smaller = held.sum(axis=0)
+    kept, elsewhere = int(held.max()), int(smaller.max() - smaller[peak.at])
+    middle = round(_CPU_KEPT * kept + _CPU_ELSEWHERE * elsewhere)
+    if any(op.kind == "convolution" for op in graph.ops):
+        middle += _CPU_CONVOLUTION
+    fixed, share = _CPU_DOUBT
+    return middle, middle + fixed + round(share * kept)
 
 
 def _gpu_reserve(graph: Graph, peak: Peak, workspace: int) -> tuple[int, int]:
