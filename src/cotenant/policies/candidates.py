@@ -27,7 +27,7 @@ from cotenant.policies.buckets import Bucket
 from cotenant.policies.circles import Circle, circle_of, needed_gib, share_of
 from cotenant.policies.classes import ClassLine, DemandLine, Key, Where
 from cotenant.policies.groups import GroupIndex
-from cotenant.policies.verdicts import Bounds, Verdicts
+from cotenant.policies.verdicts import Bounds
 
 __all__ = ["Candidates"]
 
@@ -45,7 +45,7 @@ class Candidates(Index):
         self._groups.changed = self._place_changed
         self._forecast = view.forecast
         self._version = self._forecast.version
-        self._verdicts = Verdicts(view, bounds)
+        self._verdicts = bounds.verdicts(view)
         self.heap: list[tuple[Key, int, int]] = []
         self._fill()
 
@@ -368,7 +368,15 @@ class Candidates(Index):
     ) -> tuple[int, ...] | None:
         job = record.job
         if not (job.cpu_milli or job.host_memory_bytes or job.compute_milli < 1000):
-            return self._groups.tightest(found.gpus, slot, found.gib)
+            devices = self._groups.tightest(found.gpus, slot, found.gib)
+            # A gang that may not span nodes can't join one that does.
+            if (
+                devices is None
+                or found.gpus == 1
+                or record.shape.spans
+                or len(self._view.layout.nodes_of(devices)) == 1
+            ):
+                return devices
         for devices in self._groups.roomy(found.gpus, slot, found.gib):
             if check_start(self._view.books, record, devices, share) is None:
                 return devices

@@ -115,6 +115,9 @@ class GroupIndex(Index):
             self._number_of.pop(record.id, None)
             if self._stopping:
                 self._stopping.discard(record.id)
+        elif record.place is not None and record.place.devices != devices:
+            # A move is over: its new neighbours may have others join them again.
+            self._refresh(record.place.devices)
         if len(devices) == 1:
             self._refresh_one(devices[0])
             return

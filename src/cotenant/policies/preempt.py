@@ -24,7 +24,7 @@ from cotenant.policies.ranking import Ranking
 from cotenant.policies.victims import Standing, Victims
 from cotenant.policies.waiting import NO_VICTIM, Line, Waiting
 
-__all__ = ["advance", "fewest", "suspend_price_s"]
+__all__ = ["advance", "fewest", "host_has", "suspend_price_s"]
 
 _START = Why("first-in-rank")
 _CLAIM = Why("devices-emptied")
@@ -77,7 +77,7 @@ def _honour(view: View, waiting: Waiting) -> Plan:
     """A job's devices are empty: start it, unless its tenant's ceiling or the host forbids it now."""
     record = waiting.claims[min(waiting.ready)].record
     devices = record.reserved
-    if (view.books.limits and view.limit_refusal(record)) or not _host_has(view, record, devices, ()):
+    if (view.books.limits and view.limit_refusal(record)) or not host_has(view, record, devices, ()):
         return Plan((Reserve(record.id, (), _GIVE_UP),), again=True)
     return Plan((Start(record.id, devices, why=_CLAIM),), again=True)
 
@@ -159,7 +159,7 @@ class _Step:
         return True
 
 
-def _host_has(view: View, record: JobRecord, devices: tuple[int, ...], leaving: Iterable[JobRecord]) -> bool:
+def host_has(view: View, record: JobRecord, devices: tuple[int, ...], leaving: Iterable[JobRecord]) -> bool:
     """Whether the nodes have the CPU and host memory for a job, once some others have left."""
     job, ledger = record.job, view.ledger
     if not (job.cpu_milli or job.host_memory_bytes):
@@ -258,7 +258,7 @@ class _Search:
             candidates.sort(key=lambda c: began.index(c[2]))
             for choice in (picked, *([c] for c in sorted(candidates) if c[3] >= need), candidates):
                 found = self._emptied(bay, gpus, free, choice)
-                if _host_has(self.view, self.record, *found):
+                if host_has(self.view, self.record, *found):
                     return found
             return None
         return self._emptied(bay, gpus, free, picked)
@@ -309,7 +309,7 @@ class _Search:
             devices += found[1]
             victims.update({v.id: v for v in found[2]})
         whole = tuple(sorted(devices))
-        if not victims or not _host_has(self.view, self.record, whole, victims.values()):
+        if not victims or not host_has(self.view, self.record, whole, victims.values()):
             return None
         return whole, list(victims.values())
 

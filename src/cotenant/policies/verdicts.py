@@ -31,6 +31,10 @@ class Bounds:
     def __init__(self, min_speed: float, min_gain: float, guest_s: float, doubt: float = 1.0) -> None:
         self.min_speed, self.min_gain, self.guest_s, self.doubt = min_speed, min_gain, guest_s, doubt
 
+    def verdicts(self, view: View) -> Verdicts:
+        """Verdicts by these bounds."""
+        return Verdicts(view, self)
+
 
 class Taste:
     """What is known of one model: which slots suit it, as bit sets over slots.
@@ -129,6 +133,15 @@ class Verdicts:
             gain = self._gain(taste.model, slots[slot])
             if gain is not None:
                 taste.accept(slot, gain, slots[slot], worth=gain >= self._min_gain)
+
+    def ban(self, kind: int, models: tuple[str, ...]) -> None:
+        """Never again this sorted set of models, whatever the forecast says."""
+        self._sets[kind, models] = (0.0, dict.fromkeys(models, 0.0))
+
+    def accepts(self, model: str, key: SlotKey) -> bool:
+        """Whether a model may join a slot, and what is gained is enough."""
+        gain = self._gain(model, key)
+        return gain is not None and gain >= self._min_gain
 
     def _gain(self, model: str, key: SlotKey) -> float | None:
         """Normalised throughput gained, a gang's loss counted on all its devices; None below the floor."""

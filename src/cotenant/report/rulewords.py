@@ -30,6 +30,15 @@ RULE_WORDS: dict[str, str] = {
     "locality": "one node has room for all its devices now",
     "defragment": "it empties a server of which most is free, so that larger jobs find room",
     "grow": "devices of its server were idle for a while",
+    "room-made": "nothing is free and it suits nobody's company, so devices are kept for it and those that have much more left to "
+    "do, or have had their turn, leave them",
+    "gives-way": "it has had its turn, and its level (each has twice as much predicted work left as the one below; newcomers are "
+    "at 0) is the highest there is in the way",
+    "room-ready": "those that had to give way have saved their state and gone",
+    "room-lost": "what was kept can be had no more, so it is given up",
+    "longest-wait": "it has waited as long as anybody may, so the devices that can be empty soonest are kept for it alone",
+    "own-devices": "devices are free, and alone there it ends sooner by more than the price of moving",
+    "not-as-foretold": "measured, a job beside it is slower than any may be, whatever was predicted",
     "shrink-on-demand": "somebody waits, so it gives back what it holds beyond its request",
 }
 """Rule to what it means, as the second half of a sentence."""

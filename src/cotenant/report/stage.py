@@ -15,6 +15,8 @@ _RANK_RULES = (
     "first-in-rank",
     "devices-emptied",
     "lower-rank",
+    "gives-way",
+    "room-ready",
     "shortest-predicted",
     "lowest-usage-per-weight",
 )

@@ -1,0 +1,133 @@
+"""Devices kept for a waiting job until it can start there, and jobs whose turn it is after a long wait."""
+
+from __future__ import annotations
+
+import math
+
+from cotenant.model.plan import Decision, Plan, Reserve, Start, Stop, Why
+from cotenant.model.records import JobRecord, Status
+from cotenant.model.rules import check_start
+from cotenant.model.view import View
+from cotenant.policies.circles import share_of
+from cotenant.policies.preempt import host_has
+from cotenant.policies.ranked import RankedCandidates
+from cotenant.policies.room import suits
+from cotenant.policies.turns import Turns
+from cotenant.policies.yielding import Yielding
+
+__all__ = ["entitle", "honour"]
+
+_READY = Why("room-ready")
+_DROPPED = Why("room-lost")
+_TURN = Why("longest-wait")
+_LOOK = 16
+_INF = math.inf
+
+
+def honour(view: View, index: RankedCandidates, giving: Yielding, longest_wait_s: float) -> Plan | None:
+    """The next step for jobs that devices are kept for; None if all must wait."""
+    for job_id in sorted(index.claimed):
+        record = index.claimed[job_id]
+        decisions = _step(view, index, giving, record, longest_wait_s)
+        if decisions:
+            return Plan(decisions, again=True)
+    return None
+
+
+def _step(
+    view: View, index: RankedCandidates, giving: Yielding, record: JobRecord, longest_wait_s: float
+) -> tuple[Decision, ...]:
+    ledger, devices = view.ledger, record.reserved
+    node, running = view.layout.device_node, view.running
+    if ledger.impaired and not all(ledger.usable[d] and not ledger.draining[node[d]] for d in devices):
+        return (Reserve(record.id, (), _DROPPED),)
+    here = {j: running[j] for d in devices for j in ledger.residents[d]}
+    first = ledger.residents[devices[0]]
+    if any(r.status == Status.STOPPING for r in here.values()):
+        return ()
+    if suits(view, index, record, devices, first) and all(ledger.residents[d] == first for d in devices):
+        share = share_of(record.job, view.layout.device_memory[devices[0]])
+        if check_start(view.books, record, devices, share) is None:
+            why = _READY if not first else Why("room-ready", {"beside": list(first)})
+            return (Start(record.id, devices, share, why),)
+    if here and longest_wait_s and view.now >= record.queued_s + longest_wait_s:
+        # Its turn: whoever is still there goes as soon as the quantum is over.
+        due = [r for r in here.values() if giving.of_age_s(r) <= view.now and r.id not in ledger.leaving]
+        return tuple([Stop(r.id, True, record.id, _TURN) for r in due])
+    return (Reserve(record.id, (), _DROPPED),)
+
+
+def entitle(
+    view: View, turns: Turns, giving: Yielding, longest_wait_s: float
+) -> tuple[tuple[Decision, ...], float]:
+    """Keep devices for the job that has waited longest, if its time has come; else when it comes."""
+    now, wake = view.now, _INF
+    for queued_s, job_id in turns.line[:_LOOK]:
+        due_s = queued_s + longest_wait_s
+        if due_s > now:
+            return (), due_s
+        record = view.records[job_id]
+        if record.reserved:
+            # One at a time; the quantum of somebody on its devices ends next.
+            ages = [giving.of_age_s(view.running[j]) for d in record.reserved for j in view.residents(d)]
+            return (), min((t for t in ages if t > now), default=_INF)
+        if view.books.limits and view.limit_refusal(record):
+            continue
+        devices = _soonest(view, giving, record)
+        if devices:
+            return (Reserve(job_id, devices, _TURN),), wake
+    return (), wake
+
+
+def _soonest(view: View, giving: Yielding, record: JobRecord) -> tuple[int, ...]:
+    """The devices that can be empty soonest; O(cluster), for one job at a time."""
+    layout, shape = view.layout, record.shape
+    best: tuple[float, int] | None = None
+    chosen: tuple[int, ...] = ()
+    for kind in shape.types:
+        everywhere: list[tuple[float, int]] = []
+        for bay in layout.type_bays[kind]:
+            first = layout.bay_first[bay]
+            ready = sorted(
+                (t, d)
+                for d in range(first, first + layout.bay_size[bay])
+                if (t := _empty_s(view, giving, d)) < _INF
+            )
+            everywhere += ready
+            if not shape.single or len(ready) < shape.gpus:
+                continue
+            entry = (ready[shape.gpus - 1][0], bay)
+            if best is None or entry < best:
+                devices = tuple(sorted(d for _, d in ready[: shape.gpus]))
+                if host_has(view, record, devices, _residents(view, devices)):
+                    best, chosen = entry, devices
+        if not chosen and shape.spans and len(everywhere) >= shape.gpus:
+            everywhere.sort()
+            devices = tuple(sorted(d for _, d in everywhere[: shape.gpus]))
+            if host_has(view, record, devices, _residents(view, devices)):
+                return devices
+    return chosen
+
+
+def _residents(view: View, devices: tuple[int, ...]) -> list[JobRecord]:
+    ids = {j: None for d in devices for j in view.residents(d)}
+    return [view.running[j] for j in ids]
+
+
+def _empty_s(view: View, giving: Yielding, device: int) -> float:
+    """When a device can be empty: after the quantum of its residents, or as predicted if one can't be stopped."""
+    ledger = view.ledger
+    if not ledger.usable[device] or device in ledger.reserved:
+        return _INF
+    if ledger.draining[view.layout.device_node[device]]:
+        return _INF
+    ready = 0.0
+    for job_id in ledger.residents[device]:
+        record = view.running[job_id]
+        if record.status != Status.RUNNING:
+            continue
+        t = giving.of_age_s(record)
+        if t == _INF:
+            t = view.now + min(record.remaining_at(view.now), 1e12) / max(record.rate, 0.05)
+        ready = max(ready, t)
+    return max(ready, view.now) if ready else 0.0

@@ -1,0 +1,171 @@
+"""Ours: everybody starts at once, shares where the forecast says that it pays, and gives way by work left.
+
+Card: ``docs/policies/cotenant.md``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from cotenant.errors import ConfigError
+from cotenant.model.params import Params
+from cotenant.model.plan import EMPTY, Decision, Move, Plan, Why
+from cotenant.model.rules import check_move
+from cotenant.model.shape import find_whole
+from cotenant.model.view import View
+from cotenant.policies.circles import circle_of, share_of
+from cotenant.policies.claims import entitle, honour
+from cotenant.policies.crowded import Crowded, part
+from cotenant.policies.levels import top_level
+from cotenant.policies.ranked import RankedCandidates
+from cotenant.policies.room import make_room
+from cotenant.policies.turns import Turns
+from cotenant.policies.verdicts import Bounds
+from cotenant.policies.yielding import Yielding
+
+__all__ = ["Cotenant"]
+
+_LOOK = 4
+_LEAST_ENDED, _GROWTH = 20, 1.25
+_INF = math.inf
+
+
+class Cotenant(Params):
+    """Start newcomers at once, beside others if that pays, in place of others if it does not.
+
+    Parameters
+    ----------
+    min_speed : float
+        Least predicted speed of any member of a set, relative to alone.
+    min_gain : float
+        Least predicted gain of total normalised throughput by one more member.
+    doubt : float
+        How much of the forecast's doubt counts against ``min_speed``: 1 the low end of the
+        interval, 0 its mean.
+    quantum_s : float
+        Nobody is stopped before having run so long at a stretch.
+    longest_wait_s : float
+        A job that has waited so long goes before all others, one after the other; 0 knows no such.
+    move_gain : float
+        A job moves to free devices if it gains this many times the price of moving; 0 never moves.
+    """
+
+    def __init__(
+        self,
+        *,
+        min_speed: float = 0.2,
+        min_gain: float = 0.1,
+        doubt: float = 1.0,
+        quantum_s: float = 600.0,
+        longest_wait_s: float = 86400.0,
+        move_gain: float = 2.0,
+        long_jobs: float = 4.0,
+    ) -> None:
+        self.long_jobs = long_jobs
+        for name, value in (
+            ("quantum_s", quantum_s),
+            ("longest_wait_s", longest_wait_s),
+            ("move_gain", move_gain),
+        ):
+            if not 0.0 <= value < _INF:
+                raise ConfigError(f"{name} must be zero or more and finite, found {value}")
+        self.min_speed, self.min_gain, self.doubt = min_speed, min_gain, doubt
+        self.quantum_s, self.longest_wait_s, self.move_gain = quantum_s, longest_wait_s, move_gain
+        self._bounds = Bounds(min_speed, min_gain, 0.0, doubt)
+
+    def decide(self, view: View) -> Plan:
+        """One step: a start, a preemption, a move, or nothing; now and then take up what was learned."""
+        plan, ended = self._step(view), view.service.total
+        memo = view.memo or {}
+        if plan.memo or not self.long_jobs or ended < max(_LEAST_ENDED, _GROWTH * memo.get("ended", 0)):
+            return plan
+        learned = {**memo, "ended": ended, "top": top_level(view.service, self.long_jobs)}
+        return msgspec.structs.replace(plan, memo=learned)
+
+    def _step(self, view: View) -> Plan:
+        index = view.index(RankedCandidates, self._bounds)
+        if index.stale():
+            view.drop_indexes()
+            index = view.index(RankedCandidates, self._bounds)
+        crowded = view.index(Crowded, self.move_gain, self.min_speed)
+        if crowded.suffering:
+            plan = part(view, crowded)
+            if plan is not None:
+                return plan
+        wake, holds = _INF, list[Decision]()
+        if len(view.queue):
+            plan, wake = self._owed(view, index)
+            plan = plan or self._start(index, holds)
+            if plan is not None:
+                return plan
+            giving = self._giving(view)
+            giving.turn()
+            decisions = make_room(view, index, giving)
+            if decisions:
+                return Plan((*holds, *decisions), again=True)
+            wake = min(wake, giving.next_turn_s())
+        if not holds and self.move_gain and any(view.ledger.free_count):
+            plan = self._spread(view, crowded)
+            if plan is not None:
+                return plan
+        if holds or wake < _INF:
+            return Plan(tuple(holds), wake_at_s=wake if wake < _INF else None)
+        return EMPTY
+
+    def _owed(self, view: View, index: RankedCandidates) -> tuple[Plan | None, float]:
+        """What jobs are due that devices are kept for, or that have waited too long; else when one will be."""
+        if index.claimed:
+            plan = honour(view, index, self._giving(view), self.longest_wait_s)
+            if plan is not None:
+                return plan, _INF
+        if not self.longest_wait_s:
+            return None, _INF
+        turns = view.index(Turns)
+        due_s = turns.line[0][0] + self.longest_wait_s if turns.line else _INF
+        if due_s > view.now:
+            return None, due_s
+        decisions, due_s = entitle(view, turns, self._giving(view), self.longest_wait_s)
+        return (Plan(decisions, again=True), _INF) if decisions else (None, due_s)
+
+    def _giving(self, view: View) -> Yielding:
+        return view.index(Yielding, self.quantum_s)
+
+    def _start(self, index: RankedCandidates, holds: list[Decision]) -> Plan | None:
+        """Start the first waiting job that finds free devices or neighbours that it suits."""
+        while index.heap:
+            candidate = index.next()
+            if candidate is None:
+                return None
+            record, alone, beside = candidate
+            start = index.anywhere(record, alone=alone, beside=beside)
+            if start is not None:
+                return Plan((*holds, start), again=True)
+            index.exhausted()
+            if beside or circle_of(record.job) is None:
+                hold = index.held(record)
+                if hold is not None:
+                    holds.append(hold)
+        return None
+
+    def _spread(self, view: View, crowded: Crowded) -> Plan | None:
+        """Move the job that gains most to free devices."""
+        ledger, layout = view.ledger, view.layout
+        for job_id in crowded.first(_LOOK):
+            record = view.running[job_id]
+            if view.now < record.rated_s:
+                continue
+            devices = find_whole(ledger, record.shape)
+            if devices is None or record.place is None:
+                continue
+            # Only to devices as fast as those it has.
+            types = layout.types
+            here, there = layout.device_type[record.place.devices[0]], layout.device_type[devices[0]]
+            if types[there].speed < types[here].speed:
+                continue
+            share = share_of(record.job, layout.device_memory[devices[0]])
+            if check_move(view.books, record, devices, share, view.now) is None:
+                why = Why("own-devices", {"gain_s": round(crowded.gain_s[job_id], 1)})
+                return Plan((Move(job_id, devices, share, why),), again=True)
+        return None

@@ -1,0 +1,303 @@
+"""Ours: by hand, the bound on waits on random clusters, and the cases of starvation and preemption."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hyp
+from hypothesis import strategies as st
+
+from cotenant.checks.policies import check_policy
+from cotenant.errors import ConfigError
+from cotenant.model import events as ev
+from cotenant.model.jobs import Job
+from cotenant.model.quantities import GIB
+from cotenant.model.records import JobRecord, Status
+from cotenant.model.settings import Settings
+from cotenant.policies.cotenant import Cotenant
+from cotenant.policies.levels import GRID_S, level, level_of, level_until_s
+from cotenant.testing import FixedForecast, FixedTruth, Harness, HarnessRun
+
+FREE = Settings(restore_s=0.0)
+NEVER = FixedForecast(default=0.1)
+"""Nobody suits anybody."""
+WELL = {("m", ("m",)): 0.9, ("m", ("m", "m")): 0.7, ("m", ("m", "m", "m")): 0.3}
+"""Two run at 0.9 each, three at 0.7: the third gains 0.7 - 2 x 0.2 = 0.3; the fourth 0.3 - 3 x 0.4 < 0."""
+
+
+def make(shape: str, policy: Cotenant | None = None, **options: Any) -> Harness:
+    options = {"settings": FREE, "forecast": NEVER, "memory_bytes": 32 * GIB, **options}
+    return Harness(shape, policy or Cotenant(quantum_s=60.0), **options)
+
+
+def stops(run: HarnessRun) -> list[tuple[float, int, int]]:
+    """(time, victim, beneficiary) of every stop."""
+    return [(e.t, e.id, e.beneficiary) for e in run.events if isinstance(e, ev.Stopping)]
+
+
+def moves(run: HarnessRun) -> list[tuple[float, int, tuple[int, ...]]]:
+    return [(e.t, e.id, e.devices) for e in run.events if isinstance(e, ev.Moved)]
+
+
+def shared(h: Harness, name: str, **fields: Any) -> None:
+    h.submit(name, model="m", memory_bytes=GIB, **fields)
+
+
+def test_a_newcomer_takes_the_place_of_a_job_that_has_had_its_quantum() -> None:
+    h = make("1x1")
+    h.submit("long", runs_s=10_000.0)
+    h.submit("short", at_s=600.0, runs_s=300.0)
+    run = h.run()
+    assert (run.start_s("short"), run.end_s("short")) == (600.0, 900.0)
+    assert run.starts("long") == [0.0, 900.0]
+    assert run.end_s("long") == 10_300.0
+
+
+def test_nobody_is_stopped_within_its_quantum() -> None:
+    h = make("1x1")
+    h.submit("long", runs_s=10_000.0)
+    h.submit("short", at_s=20.0, runs_s=300.0)
+    # The quantum of the first ends at 60.
+    assert h.run().start_s("short") == 60.0
+
+
+def test_a_job_that_was_stopped_takes_only_the_place_of_a_higher_level() -> None:
+    # Level 7 holds 3,840 to 7,680 device-seconds; both are there, so the first goes on at the end of the second.
+    h = make("1x1")
+    h.submit("a", runs_s=6000.0)
+    h.submit("b", at_s=100.0, runs_s=5000.0)
+    run = h.run()
+    assert run.starts("b") == [100.0]
+    assert run.starts("a") == [0.0, 5100.0]
+    assert len(stops(run)) == 1
+
+
+def test_company_that_pays_is_joined_and_that_which_does_not_is_refused() -> None:
+    h = make("1x1", Cotenant(quantum_s=600.0), forecast=FixedForecast(WELL), truth=FixedTruth(WELL))
+    for k in range(4):
+        shared(h, f"j{k}", at_s=float(k), runs_s=50.0)
+    run = h.run()
+    assert [run.start_s(f"j{k}") for k in range(3)] == [0.0, 1.0, 2.0]
+    # The fourth waits until one has ended: 1 s alone, 1 s at 0.9, 48.1 s of work at 0.7.
+    assert run.start_s("j3") == pytest.approx(2.0 + 48.1 / 0.7)
+
+
+def test_the_low_end_of_the_interval_counts_as_far_as_doubt_says() -> None:
+    starts = {}
+    for doubt in (0.0, 1.0):
+        # Mean 0.6, low end 0.1: below the floor of 0.2.
+        h = make("1x1", Cotenant(doubt=doubt), forecast=FixedForecast(default=0.6, spread=0.5))
+        shared(h, "a", runs_s=50.0)
+        shared(h, "b", runs_s=50.0)
+        starts[doubt] = h.run().start_s("b")
+    assert starts == {0.0: 0.0, 1.0: 50.0}
+
+
+def test_one_gives_way_and_its_neighbours_stay() -> None:
+    h = make("1x1", forecast=FixedForecast(WELL), truth=FixedTruth(default=1.0))
+    shared(h, "small", runs_s=1000.0)
+    shared(h, "large", runs_s=100_000.0)
+    shared(h, "middle", runs_s=10_000.0)
+    shared(h, "new", at_s=100.0, runs_s=200.0)
+    run = h.run()
+    assert run.start_s("new") == pytest.approx(100.0 + GIB / 1e9)  # the state of the largest is saved
+    assert [(victim, to) for _, victim, to in stops(run)][0] == (0, 3)
+    assert run.starts("small") == [0.0] and run.starts("middle") == [0.0]
+
+
+def test_opportunistic_jobs_give_way_before_guaranteed_ones_of_a_higher_level() -> None:
+    h = make("1x2")
+    h.submit("guaranteed", runs_s=100_000.0)
+    h.submit("opportunistic", runs_s=5000.0, job_class="opportunistic")
+    h.submit("new", at_s=100.0, runs_s=100.0)
+    assert [s[1] for s in stops(h.run())] == [1]
+
+
+def test_a_job_moves_to_free_devices_if_that_pays_for_the_move() -> None:
+    halves = FixedTruth({("m", ("m",)): 0.6})
+    h = make(
+        "1x2", settings=Settings(restore_s=10.0), forecast=FixedForecast({("m", ("m",)): 0.6}), truth=halves
+    )
+    h.submit("0", runs_s=100.0, sharing="exclusive")
+    shared(h, "a", runs_s=1000.0)
+    shared(h, "b", runs_s=1000.0)
+    run = h.run()
+    # At 100 the device of the first is free; one of the two gains some hundred seconds for a dozen.
+    assert moves(run) == [(100.0, 1, (0,))]
+
+
+def test_company_in_which_one_is_too_slow_is_parted_and_not_formed_again() -> None:
+    told, true = FixedForecast({("m", ("m",)): 0.9}), FixedTruth({("m", ("m",)): 0.1})
+    h = make("1x1", Cotenant(quantum_s=60.0), forecast=told, truth=true)
+    shared(h, "a", runs_s=1000.0)
+    shared(h, "b", at_s=5.0, runs_s=1000.0)
+    run = h.run()
+    why = [e.why.rule for e in run.events if isinstance(e, ev.Stopping)]
+    assert why[0] == "not-as-foretold"
+    together = [e for e in run.events if isinstance(e, ev.Started) and e.why.rule == "best-partners"]
+    assert len(together) == 1
+    # Suspended at once, the second goes on when the first has ended.
+    assert run.end_s("a") < 1010.0
+
+
+def test_levels_double_and_stop_at_the_top() -> None:
+    assert [level_of(s) for s in (1.0, 59.9, 60.0, 120.0, 240.0)] == [1, 1, 2, 3, 4]
+    assert level_of(1e9, 5) == 5
+
+
+@hyp(max_examples=100, deadline=None)
+@given(
+    predicted_s=st.floats(1.0, 1e6),
+    done_s=st.floats(0.0, 1e6),
+    rate=st.floats(0.01, 2.0),
+    rated_s=st.floats(0.0, 1e5),
+    gpus=st.integers(1, 16),
+    top=st.integers(2, 30),
+)
+def test_a_level_stays_until_it_is_looked_at_next(
+    predicted_s: float, done_s: float, rate: float, rated_s: float, gpus: int, top: int
+) -> None:
+    record = _record(gpus)
+    record.predicted_s, record.work_s, record.rate, record.rated_s = predicted_s, done_s, rate, rated_s
+    until = level_until_s(record, rated_s, top)
+    here = level(record, rated_s, top)
+    end = min(until, rated_s + 5e6)
+    for share in (0.01, 0.3, 0.7, 0.99):
+        now = rated_s + share * (end - rated_s)
+        if now < (end // GRID_S) * GRID_S:
+            assert level(record, now, top) == here
+
+
+def _record(gpus: int) -> Any:
+    record = JobRecord.of(Job(id=0, name="a", submit_s=0.0, gpus=gpus), None, 0.0, 1.0)  # type: ignore[arg-type]
+    record.status = Status.RUNNING
+    return record
+
+
+# -- the longest wait ----------------------------------------------------------------------
+
+
+@hyp(max_examples=60, deadline=None)
+@given(
+    jobs=st.lists(
+        st.tuples(st.integers(1, 4), st.floats(0.0, 3000.0), st.floats(1.0, 6000.0), st.integers(0, 2)),
+        min_size=5,
+        max_size=40,
+    ),
+    nodes=st.integers(1, 2),
+)
+def test_the_job_that_waits_longest_starts_in_time(
+    jobs: list[tuple[int, float, float, int]], nodes: int
+) -> None:
+    quantum_s, longest_s, save_s = 60.0, 400.0, 5.0
+    policy = Cotenant(quantum_s=quantum_s, longest_wait_s=longest_s)
+    h = make(f"{nodes}x4", policy, forecast=FixedForecast(WELL), truth=FixedTruth(WELL))
+    for k, (gpus, at_s, runs_s, priority) in enumerate(jobs):
+        h.submit(
+            f"j{k}", gpus=gpus, at_s=at_s, runs_s=runs_s, priority=priority, model="m",
+            memory_bytes=GIB, state_bytes=5_000_000_000,
+        )  # fmt: skip
+    waiting: dict[int, float] = {}
+    first, since = -1, 0.0
+    for event in h.run().events:
+        if isinstance(event, ev.Submitted):
+            waiting[event.job.id] = event.t
+        elif isinstance(event, ev.Suspended):
+            waiting[event.id] = event.t
+        elif isinstance(event, ev.Started):
+            began = waiting.pop(event.id)
+            if event.id == first:
+                # Devices that were being emptied for others, then the quantum, then its own saving.
+                assert event.t <= max(since, began + longest_s) + quantum_s + 2 * save_s + 1e-6
+        head = min(waiting, key=lambda j: (waiting[j], j), default=-1)
+        if head != first:
+            first, since = head, event.t
+
+
+# -- cases -----------------------------------------------------------------------------------
+
+
+def test_gangs_never_hold_a_part() -> None:
+    # Case C30.
+    h = make("4x1", settings=Settings(restore_s=0.0, gang_span="any"))
+    h.submit("a", gpus=4, runs_s=600.0)
+    h.submit("b", gpus=4, runs_s=600.0)
+    run = h.run()
+    # b waits for a's quantum (60 s), both have the same level: a goes on when b has ended.
+    assert run.start_s("b") == 60.0
+    assert run.end_s("b") == 660.0
+    assert run.end_s("a") == 1200.0
+
+
+def test_a_gang_larger_than_the_cluster_is_rejected_and_stops_nobody() -> None:
+    # Case C32.
+    h = make("1x4")
+    h.submit("runs", gpus=4, runs_s=1000.0)
+    h.submit("five", gpus=5, at_s=100.0, runs_s=10.0)
+    run = h.run()
+    assert stops(run) == []
+    assert run.end_s("runs") == 1000.0
+
+
+def test_the_big_job_finds_an_empty_node() -> None:
+    # Case C33.
+    h = make("1x8", Cotenant(quantum_s=600.0, longest_wait_s=3600.0))
+    for k in range(8):
+        h.submit(f"first{k}", runs_s=60.0 * (60 + 5 * k))
+    h.submit("B", gpus=8, at_s=60.0, runs_s=600.0)
+    for k in range(100):
+        h.submit(f"s{k:03}", at_s=300.0 * (k + 1), runs_s=3600.0)
+    # The quanta of all eight end at 600, and it came before the small ones.
+    assert h.run().start_s("B") == 600.0
+
+
+def test_what_is_freed_is_kept_until_the_last_victim_has_saved() -> None:
+    # Case C36.
+    # Saving takes 5 s and 60 s.
+    h = make("1x4")
+    h.submit("wA", gpus=2, runs_s=10_000.0, state_bytes=5_000_000_000)
+    h.submit("wB", gpus=2, runs_s=10_000.0, state_bytes=60_000_000_000)
+    h.submit("p", gpus=4, at_s=100.0, runs_s=100.0, priority=1)
+    run = h.run()
+    assert [(t, victim) for t, victim, _ in stops(run)] == [(100.0, 0), (100.0, 1)]
+    assert run.start_s("p") == 160.0
+    assert all(t >= 260.0 for name in ("wA", "wB") for t in run.starts(name)[1:])
+
+
+def test_no_preemption_without_a_place_and_one_victim_only() -> None:
+    # Case C37.
+    h = make("11x1")
+    for k in range(11):
+        h.submit(f"j{k:02}", runs_s=46_800.0)
+    h.submit("p1", at_s=1000.0, runs_s=100.0, priority=5, device_types=["absent"])
+    h.submit("p2", at_s=1000.0, runs_s=100.0, priority=5)
+    run = h.run()
+    assert len(stops(run)) == 1
+    assert run.start_s("p2") == 1000.0
+
+
+def test_stopped_is_not_gone() -> None:
+    # Case C38.
+    h = make("1x1", settings=Settings(restore_s=0.0))
+    h.submit("a", runs_s=1000.0, memory_bytes=18 * GIB, state_bytes=18_000_000_000, model="m")
+    h.submit("b", at_s=100.0, runs_s=50.0, memory_bytes=12 * GIB, model="m")
+    run = h.run()
+    # a saves 18 s, then b has the device; a loads 18 s and goes on where it was.
+    assert run.start_s("b") == 118.0
+    assert run.starts("a") == [0.0, 168.0]
+    assert run.end_s("a") == 168.0 + 18.0 + 900.0
+
+
+# -- the contract ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 40, 95])
+def test_the_contract_holds_with_short_quanta_and_short_patience(first: int) -> None:
+    check_policy(lambda: Cotenant(quantum_s=20.0, longest_wait_s=100.0, doubt=1.0), scenarios=4, first=first)
+
+
+def test_parameters_out_of_range_are_refused() -> None:
+    with pytest.raises(ConfigError, match="quantum_s"):
+        Cotenant(quantum_s=-1.0)
