@@ -7,8 +7,10 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -233,6 +235,37 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path):
     (tmp_path / "b" / "notes.txt").write_text("x")
     with pytest.raises(InputError, match="other things"):
         hold(PLAN, tmp_path / "b")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent as a POSIX signal")
+def test_an_interrupt_ends_at_once_and_keeps_what_is_there(tmp_path):
+    out = tmp_path / "out"
+    words = [
+        "--policies",
+        "fifo,las",
+        "--workloads",
+        "helios",
+        "--seeds",
+        "9",
+        "--jobs",
+        "200",
+        "--workers",
+        "2",
+    ]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "cotenant", "tournament", *words, "-o", str(out)],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT,
+        env={**os.environ, "COTENANT_DATA": "/nowhere"},
+    )  # fmt: skip
+    until = time.monotonic() + 120.0
+    while not list(out.rglob("seed-*/*.json")) and run.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert b"interrupted" in said and b"Traceback" not in said
+    for path in out.rglob("seed-*/*.json"):
+        assert json.loads(path.read_bytes())["policy"] in ("fifo", "las")
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ def run_cells(
 ) -> None:
     """Call ``work`` for each cell, and ``done`` in this process whenever one has its result.
 
-    With more than one worker, ``work`` and the cells must pickle. An interrupt lets what runs end
-    and begins nothing more.
+    With more than one worker, ``work`` and the cells must pickle. An interrupt ends the processes at
+    once: what ``work`` keeps must appear whole or not at all.
 
     Raises
     ------
@@ -44,6 +44,10 @@ def run_cells(
         futures = {pool.submit(work, cell): cell for cell in cells}
         for future in as_completed(futures):
             done(futures[future], future.result())
+    except KeyboardInterrupt:
+        for child in multiprocessing.active_children():
+            child.terminate()
+        raise
     except BrokenProcessPool:
         raise CotenantError("a process was killed, perhaps for memory; try --workers 1") from None
     finally:
