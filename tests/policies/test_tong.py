@@ -376,3 +376,42 @@ def test_any_run(
     """No refusals, no index needed, everybody ends, also when all come at once."""
     rows = [{**row, "at_s": 0.0} for row in rows] if burst else rows
     check(policy, cluster, rows, rules)
+
+
+def test_a_neighbour_can_make_a_device_good_for_a_third() -> None:
+    """x beside a alone: 0.4 + 0.4 < 1, refused. With b there, too, three at 0.7 make 2.1 against 2: taken.
+
+    Nothing leaves between: that b came must be enough for x to be looked at again.
+    """
+    speeds = {
+        ("m", ("m",)): 1.0,
+        ("n", ("m",)): 0.4,
+        ("m", ("n",)): 0.4,
+        ("m", ("m", "n")): 0.7,
+        ("n", ("m", "m")): 0.7,
+    }
+    h = Harness(
+        "1x1",
+        Tong(gain_factor=1e9),
+        truth=FixedTruth(speeds),
+        forecast=FixedForecast(speeds),
+        memory_bytes=20 * GIB,
+    )
+    h.submit("a", model="m", memory_bytes=2 * GIB, runs_s=1000.0)
+    h.submit("x", at_s=1.0, model="n", memory_bytes=2 * GIB, runs_s=100.0)
+    h.submit("b", at_s=5.0, model="m", memory_bytes=2 * GIB, runs_s=1000.0)
+    assert h.run().start_s("x") == 5.0
+
+
+def test_no_preemption_on_a_node_that_is_drained() -> None:
+    """Its job runs on, but nobody can take its place."""
+    h = day("1x1", rules=INSTANT)
+    h.submit("long", memory_bytes=10 * GIB, runs_s=1000.0)
+    h.submit("short", at_s=10.0, memory_bytes=10 * GIB, runs_s=10.0)
+    h.happen(ev.Drained(5.0, 0))
+    h.happen(ev.Undrained(500.0, 0))
+    run = h.run()
+    (stop,) = stops(run)
+    # The first multiple of 60 s after it is back.
+    assert stop.t == 540.0
+    assert run.refusals() == []

@@ -5,11 +5,29 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.model.placement import Placement
+from cotenant.model.records import JobRecord
 from cotenant.model.view import Index, View
 from cotenant.policies.boards import Board, Boards, Company, forecast_of
-from cotenant.policies.points import Point
+from cotenant.policies.points import Point, Points
 
-__all__ = ["Joins"]
+__all__ = ["JoinPoints", "Joins"]
+
+
+class JoinPoints(Points):
+    """Points kept apart by length, for a policy that asks who the neighbours are.
+
+    More neighbours can make a device good for a job that it was not good for before: both speeds beside
+    two others may add up to more. So a start, too, opens the points that could fit there.
+    """
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view, by_length=True)
+
+    def placed(self, record: JobRecord, place: Placement) -> None:
+        """A job came."""
+        if place.share.mode != "exclusive":
+            self.touch(place.devices)
 
 
 class Joins(Index):

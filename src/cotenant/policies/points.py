@@ -52,9 +52,12 @@ class Point:
         self.lines: dict[int, Alike] = {}
         self.count = 0
 
-    def heads(self) -> list[JobRecord]:
-        """The first of each line that is not all taken."""
-        return [line.head() for line in self.lines.values() if line.count]
+    def heads(self, most_s: float = math.inf) -> list[JobRecord]:
+        """The first of each line; of lines by length, only those that may hold jobs of at most this length."""
+        if most_s == math.inf:
+            return [line.head() for line in self.lines.values()]
+        last = _STEPS * math.log2(max(most_s, 1.0)) + 1.0
+        return [line.head() for number, line in self.lines.items() if number <= last]
 
     def head(self) -> JobRecord:
         """The first in queue order; only while somebody waits."""

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cotenant.model.plan import Decision, Why
 from cotenant.model.records import JobRecord
 from cotenant.policies.circles import share_of
+from cotenant.policies.points import Point
 from cotenant.policies.tong_guard import Beside
 
 if TYPE_CHECKING:
     from cotenant.policies.tong_step import Step
 
 __all__ = ["fragment"]
+
+
+class _Hole(NamedTuple):
+    """A device, who is on it, and until when others may be."""
+
+    device: int
+    stay: list[JobRecord]
+    until_s: float
 
 
 def fragment(step: Step, guard: JobRecord) -> tuple[Decision, ...]:
@@ -35,31 +44,35 @@ def fragment(step: Step, guard: JobRecord) -> tuple[Decision, ...]:
 
 
 def _largest(step: Step, guard: JobRecord, device: int, until_s: float) -> JobRecord | None:
+    """Of those that are in time the one that needs most memory, of these the first in order."""
     stay = [step.view.records[j] for j in step.view.ledger.residents[device]]
     best, chosen = None, None
     for point in step.points.living:
-        if point.shape.gpus != 1 or step.limited(point.head()):
-            continue
         size = point.shape.memory_bytes if point.circle is not None else math.inf
-        for record in point.heads():
-            if record is guard or record.reserved or not _ends_by(step, record, device, stay, until_s):
-                continue
+        if point.shape.gpus != 1 or (best is not None and -size > best[0]):
+            continue
+        for record in _in_time(step, guard, point, _Hole(device, stay, until_s)):
             entry = (-size, step.rank(record))
             if best is None or entry < best:
                 best, chosen = entry, record
     return chosen
 
 
-def _ends_by(step: Step, record: JobRecord, device: int, stay: list[JobRecord], until_s: float) -> bool:
-    """Whether a job has room on a device, may start there, and is predicted to end in time."""
-    view, kind = step.view, step.view.layout.device_type[device]
-    if kind not in record.shape.types:
-        return False
-    left = record.remaining_at(record.rated_s)
-    speed = step.joins.speed(kind, step.boards.company_on(device), record.job.model)
-    if view.now + view.settings.startup_s(record.job, record.suspended) + left / speed > until_s:
-        return False
-    if stay and not Beside(view, step.boards, step.joins, record, device)(stay):
-        return False
-    share = share_of(record.job, view.layout.device_memory[device])
-    return view.refusal(record, (device,), share) is None
+def _in_time(step: Step, guard: JobRecord, point: Point, hole: _Hole) -> list[JobRecord]:
+    """The first jobs of a point's lines that may start on a device and are predicted to end in time."""
+    device, stay, until_s = hole
+    view = step.view
+    kind, memory = view.layout.device_type[device], view.layout.device_memory[device]
+    if kind not in point.shape.types or step.limited(point):
+        return []
+    speed = step.joins.speed(kind, step.boards.company_on(device), point.model)
+    left_s = (until_s - view.now) * speed
+    heads = [r for r in point.heads(left_s) if r is not guard and not r.reserved]
+    found = [
+        r
+        for r in heads
+        if view.settings.startup_s(r.job, r.suspended) * speed + r.remaining_at(r.rated_s) <= left_s
+    ]
+    if not found or (stay and not Beside(view, step.boards, step.joins, found[0], device)(stay)):
+        return []
+    return found if view.refusal(found[0], (device,), share_of(found[0].job, memory)) is None else []

@@ -13,8 +13,8 @@ from cotenant.model.records import JobRecord, Status
 from cotenant.model.view import View
 from cotenant.policies.boards import Boards, pick
 from cotenant.policies.circles import share_of
-from cotenant.policies.joins import Joins
-from cotenant.policies.points import Point, Points
+from cotenant.policies.joins import JoinPoints, Joins
+from cotenant.policies.points import Point
 from cotenant.policies.rooms import hosts_fit
 from cotenant.policies.tong_fragments import fragment
 from cotenant.policies.tong_guard import Overdue, Way, soonest, way
@@ -56,7 +56,7 @@ class Step:
         most = min(policy.max_residents, view.settings.max_sharers)
         self.boards = view.index(Boards, most, 0, round(1000.0 * policy.spare))
         self.joins = view.index(Joins, policy.min_gain)
-        self.points = view.index(Points, True)
+        self.points = view.index(JoinPoints)
         self.overdue = view.index(Overdue, policy.large, policy.guard_s, policy.guard_factor)
         self.swaps = view.index(Swaps, self.boards, self.joins, policy.large)
         self.memo: dict[str, Any] = dict(view.memo or NOBODY)
@@ -91,8 +91,11 @@ class Step:
         turn_s = turns * quantum
         return min(wake, turn_s if turn_s > view.now else turn_s + quantum)
 
-    def limited(self, record: JobRecord) -> bool:
-        return bool(self.view.books.limits) and self.view.limit_refusal(record) is not None
+    def limited(self, who: JobRecord | Point) -> bool:
+        """Whether the tenant's ceiling forbids a job, or all of a point, to start."""
+        if not self.view.books.limits:
+            return False
+        return self.view.limit_refusal(who.head() if isinstance(who, Point) else who) is not None
 
     # -- claims: devices being emptied for somebody ---------------------------------------
 
@@ -229,7 +232,7 @@ class Step:
         points.review(self.boards.could)
         heads: list[tuple[Rank, JobRecord, Point]] = []
         for point in tuple(points.open):
-            if self.limited(point.head()):
+            if self.limited(point):
                 points.settle(point)
             else:
                 heads += [(self.rank(r), r, point) for r in point.heads() if not r.reserved]
@@ -297,7 +300,7 @@ class Step:
         waiting = [
             (self.rank(record), record)
             for point in self.points.living
-            if point.shape.gpus == 1 and not self.limited(point.head())
+            if point.shape.gpus == 1 and not self.limited(point)
             for record in point.heads()
             if not record.reserved and record.id != self.memo["guard"]
         ]
@@ -318,7 +321,12 @@ class Step:
         if place is None or end_s - view.now <= self.policy.gain_factor * price_s:
             return ()
         (device,) = place.devices
-        if device in view.ledger.reserved or device in self.boards.kept:
+        ledger = view.ledger
+        if device in ledger.reserved or device in self.boards.kept:
+            return ()
+        if ledger.impaired and (
+            not ledger.usable[device] or ledger.draining[view.layout.device_node[device]]
+        ):
             return ()
         speed = self.swaps.speed(point, record, victim, device)
         gain_s = end_s - view.now - left_s / speed if speed else -math.inf
