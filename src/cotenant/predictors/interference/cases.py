@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from cotenant.predictors.interference.effects import EffectsModel
 from cotenant.predictors.interference.jobs import NodeTable
 from cotenant.predictors.interference.lowrank import LowRank
-from cotenant.predictors.interference.members import MEMBERS, pair_data
+from cotenant.predictors.interference.members import MEMBERS, PairData, pair_data
 from cotenant.predictors.interference.rows import Rows
 
 __all__ = [
@@ -117,6 +117,7 @@ def left_out(  # noqa: PLR0917
     wanted = np.concatenate([group.wanted for group in groups])
     number = np.concatenate([np.full(len(group.wanted), i, np.intp) for i, group in enumerate(groups)])
     predicted = np.empty((len(names), len(wanted)))
+    data, own = pair_data(table, rows.victim, rows.other), table.world[rows.victim] == world
     spreads = []
     for m, name in enumerate(names):
         if name in effects:
@@ -126,7 +127,7 @@ def left_out(  # noqa: PLR0917
         elif name == "low-rank":
             predicted[m] = np.concatenate([_low_rank(rows, table, g) for g in groups])
         else:
-            predicted[m] = _by_folds(name, rows, table, world, groups)
+            predicted[m] = _by_folds(name, data, rows.speed, own, groups)
     spread = np.mean(spreads, axis=0) if spreads else np.full(len(wanted), 0.1)
     return Cases(wanted, number, predicted, spread)
 
@@ -136,9 +137,11 @@ def stand_in(name: str, rows: int) -> str:
     return "contention" if name in COSTLY and rows < _ENOUGH else name
 
 
-def _by_folds(name: str, rows: Rows, table: NodeTable, world: int, groups: Sequence[Group]) -> Array:
+def _by_folds(
+    name: str, data: PairData, speed: Array, own: NDArray[np.bool_], groups: Sequence[Group]
+) -> Array:
     """Members without a closed form: groups are left out some at a time where they are many."""
-    name = stand_in(name, int((table.world[rows.victim] == world).sum()))
+    name = stand_in(name, int(own.sum()))
     folds = min(len(groups), _FOLDS) if name in COSTLY else len(groups)
     sizes = np.array([len(group.wanted) for group in groups])
     fold = np.empty(len(groups), np.intp)
@@ -151,30 +154,29 @@ def _by_folds(name: str, rows: Rows, table: NodeTable, world: int, groups: Seque
         inside = [g for g in range(len(groups)) if fold[g] == f]
         out = np.unique(np.concatenate([groups[g].out for g in inside]))
         wanted = np.unique(np.concatenate([groups[g].wanted for g in inside]))
-        speed = _member(name, rows, table, world, Group(out, wanted))
+        said = _member(name, data, speed, own, Group(out, wanted))
         for g in inside:
-            answers[g] = speed[np.searchsorted(wanted, groups[g].wanted)]
+            answers[g] = said[np.searchsorted(wanted, groups[g].wanted)]
     return np.concatenate([answers[g] for g in range(len(groups))])
 
 
-def _kept(rows: Rows, group: Group) -> NDArray[np.bool_]:
-    keep = np.ones(len(rows), np.bool_)
+def _kept(rows: int, group: Group) -> NDArray[np.bool_]:
+    keep = np.ones(rows, np.bool_)
     keep[group.out] = False
     return keep
 
 
 def _low_rank(rows: Rows, table: NodeTable, group: Group) -> Array:
-    rest = rows.take(_kept(rows, group))
+    rest = rows.take(_kept(len(rows), group))
     if len(rest) < 5:
         return np.full(len(group.wanted), 0.7)
     model = LowRank(table).fit(rest.victim, rest.other, rest.speed)
     return model.predict(rows.victim[group.wanted], rows.other[group.wanted])
 
 
-def _member(name: str, rows: Rows, table: NodeTable, world: int, group: Group) -> Array:
-    rest = rows.take(_kept(rows, group) & (table.world[rows.victim] == world))
-    asked = pair_data(table, rows.victim[group.wanted], rows.other[group.wanted])
+def _member(name: str, data: PairData, speed: Array, own: NDArray[np.bool_], group: Group) -> Array:
+    rest = np.flatnonzero(_kept(len(speed), group) & own)
     if len(rest) < 5:
         return np.full(len(group.wanted), 0.7)
-    model = MEMBERS[name]().fit(pair_data(table, rest.victim, rest.other), rest.speed)
-    return model.predict(asked)
+    model = MEMBERS[name]().fit(data.take(rest), speed[rest])
+    return model.predict(data.take(group.wanted))
