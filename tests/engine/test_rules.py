@@ -133,6 +133,16 @@ CASES: list[tuple[str, Reason, Callable[[], Refusal | None]]] = [
         Reason.DEVICE_TYPE,
         _one(lambda s: s.reserve(s.job(device_types=("y",)), 0)),
     ),
+    (
+        "mixed types at a grade that forbids them",
+        Reason.DETERMINISM,
+        _one(lambda s: s.start(s.job(gpus=2, determinism="D1"), 1, 2), mixed_types=True),
+    ),
+    (
+        "another type than it runs on, at a grade that forbids it",
+        Reason.DETERMINISM,
+        _one(lambda s: s.resize(s.running(0, min_gpus=1, max_gpus=2, determinism="D0"), 2), mixed_types=True),
+    ),
     ("span that is not needed", Reason.SPAN, _one(lambda s: s.start(s.job(gpus=2), 1, 3))),
     (
         "span that is never allowed",
@@ -268,6 +278,10 @@ ALLOWED: list[tuple[str, Callable[[], Refusal | None]]] = [
     ("a gang over nodes where any is allowed", _one(lambda s: s.start(s.job(gpus=2), 1, 3), gang_span="any")),
     ("a gang larger than a node", _one(lambda s: s.start(s.job(gpus=3), 0, 1, 3))),
     ("mixed types where allowed", _one(lambda s: s.start(s.job(gpus=2), 1, 2), mixed_types=True)),
+    (
+        "mixed types at the grade for them",
+        _one(lambda s: s.start(s.job(gpus=2, determinism="D2"), 1, 2), mixed_types=True),
+    ),
     ("one's own reservation", _one(lambda s: s.with_(ev.Reserved(1.0, s.job(), (0,))).start(0, 0))),
     ("dropping a reservation", _one(lambda s: s.reserve(s.job()))),
     ("the last of a tenant's devices", _one(lambda s: s.start(s.job(tenant="small"), 0))),

@@ -45,10 +45,12 @@ def opening(
 
 
 def _told(settings: Settings) -> dict[str, Any]:
-    """Every setting; those of samples only where samples are taken, as logs from before have none."""
+    """Every setting; those that logs from before have not only where they change something."""
     told: dict[str, Any] = msgspec.to_builtins(settings)
     if not settings.sample_s:
         told = {name: value for name, value in told.items() if not name.startswith("sample_")}
+    if settings.elastic_speed == "linear":
+        del told["elastic_speed"]
     return told
 
 

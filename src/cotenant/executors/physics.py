@@ -5,16 +5,20 @@ A job's speed is::
     type speed x min over its devices of normalised speed (neighbours, shares, mode)
     x locality x granted/declared devices (elastic jobs)
 
-The second factor is worked out in ``executors.company``, the others here.
+The second factor is worked out in ``executors.company``, the others here. With the setting
+``elastic_speed = "workers"``, type speeds and size of an elastic job follow ``model.workers``.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from cotenant.model.jobs import Job
 from cotenant.model.layout import Layout
 from cotenant.model.placement import Placement
 from cotenant.model.ports import Truth
 from cotenant.model.settings import Settings
+from cotenant.model.workers import divide, workers_of
 
 __all__ = ["Physics"]
 
@@ -49,11 +53,23 @@ class Physics:
                 known = self._solo.get((job.model, kind := self._type_of[first]))
                 return known if known is not None else self._solo_speed(job.model, kind)
         kinds = {layout.device_type[d] for d in devices}
-        speed = min(self._solo_speed(job.model, k) for k in kinds)
+        if job.max_gpus and self.settings.elastic_speed == "workers":
+            speed = self._workers_speed(job, devices)
+        else:
+            speed = min(self._solo_speed(job.model, k) for k in kinds) * len(devices) / max(job.gpus, 1)
         widest = max(layout.bay_size[b] for k in kinds for b in layout.type_bays[k])
         if len(layout.nodes_of(devices)) > -(-len(devices) // widest):
             speed *= self.settings.span_speed
-        return speed * len(devices) / max(job.gpus, 1)
+        return speed
+
+    def _workers_speed(self, job: Job, devices: tuple[int, ...]) -> float:
+        """Speed by logical workers, relative to the declared number of reference devices."""
+        type_of, workers = self._type_of, workers_of(job)
+        held = Counter(type_of[d] for d in devices)
+        division = divide(
+            tuple((count, self._solo_speed(job.model, kind)) for kind, count in sorted(held.items())), workers
+        )
+        return -(-workers // job.gpus) / division.rounds
 
     def _solo_speed(self, model: str, kind: int) -> float:
         key = (model, kind)

@@ -49,6 +49,7 @@ class Reason(enum.StrEnum):
     SHARERS = "too-many-sharers"
     DEVICE_TYPE = "device-type"
     SPAN = "gang-may-not-span"
+    DETERMINISM = "determinism"
     DEVICE_UNAVAILABLE = "device-unavailable"
     MALFORMED = "malformed"
     NOT_PENDING = "not-pending"

@@ -15,6 +15,7 @@ from cotenant.model.placement import DEVICE_MILLI, WHOLE, Placement, Share
 from cotenant.model.plan import Reason, Refusal
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
+from cotenant.model.workers import may_mix
 
 __all__ = [
     "Books",
@@ -133,10 +134,18 @@ def _check_gang(books: Books, record: JobRecord, devices: tuple[int, ...], block
         return Refusal(Reason.DEVICE_TYPE, {"device": devices[0]})
     if len(kinds) > 1 and not books.settings.mixed_types:
         return Refusal(Reason.DEVICE_TYPE, {"mixed": sorted(layout.types[k].name for k in kinds)})
+    if len(kinds) > 1 and not may_mix(record.job):
+        return _tied(books, record, kinds)
     nodes = len(layout.nodes_of(devices))
     if nodes > 1 and not shape.spans:
         return Refusal(Reason.SPAN, {"nodes": nodes, "needs_gpus": len(devices)})
     return None
+
+
+def _tied(books: Books, record: JobRecord, kinds: set[int]) -> Refusal:
+    """The refusal of a mix, or of a change, of device types by the job's grade of reproducibility."""
+    names = sorted(books.ledger.layout.types[k].name for k in kinds)
+    return Refusal(Reason.DETERMINISM, {"grade": record.job.determinism, "types": names})
 
 
 def over_ceiling(books: Books, record: JobRecord, count: int) -> bool:
@@ -325,10 +334,21 @@ def check_resize(
     if record.id in books.ledger.leaving:
         return Refusal(Reason.MIN_QUANTUM, {"still_leaving": True})
     if devices != record.place.devices:
-        refusal = _check_quantum(books, record, now)
+        refusal = _check_quantum(books, record, now) or _check_grade(books, record, devices)
         if refusal:
             return refusal
     return _as_if_pending(books, record, devices, share)
+
+
+def _check_grade(books: Books, record: JobRecord, devices: tuple[int, ...]) -> Refusal | None:
+    """A running job whose grade ties it to one device type stays on that type when it is resized."""
+    if may_mix(record.job) or record.place is None:
+        return None
+    layout = books.ledger.layout
+    if layout.blocks(devices) is None:
+        return None
+    kinds = {layout.device_type[d] for d in (*record.place.devices, *devices)}
+    return _tied(books, record, kinds) if len(kinds) > 1 else None
 
 
 def _as_if_pending(books: Books, record: JobRecord, devices: tuple[int, ...], share: Share) -> Refusal | None:

@@ -27,6 +27,9 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
         Speed factor of a gang spread over more nodes than it needs (1.0: no penalty).
     mixed_types : bool
         Whether one gang may use devices of several types (it runs at the slowest).
+    elastic_speed : {"linear", "workers"}
+        Speed of elastic jobs by size: proportional to the number of devices (at the slowest type's pace), or
+        by logical workers in turn (``model.workers``), which may also use a mix of types.
     type_order : {"fastest", "slowest", "largest-memory", "declared"}
         Which device type is tried first.
     max_sharers : int
@@ -70,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
     gang_span: Literal["never", "larger-than-node", "any"] = "larger-than-node"
     span_speed: float = 0.8
     mixed_types: bool = False
+    elastic_speed: Literal["linear", "workers"] = "linear"
     type_order: Literal["fastest", "slowest", "largest-memory", "declared"] = "fastest"
     max_sharers: int = 4
     starts_per_event: int = 0

@@ -52,6 +52,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "its devices would lie on several nodes, which the settings forbid",
         "fewer GPUs, or another gang setting",
     ),
+    Reason.DETERMINISM: (
+        "its results are to be reproducible, which at its grade they are only on devices of one type",
+        "devices of the type it runs on, or grade D2, which allows a mix",
+    ),
     Reason.DEVICE_UNAVAILABLE: ("devices it could use are down or drained", "the return of the devices"),
     Reason.MALFORMED: ("the request contradicts itself", "a corrected request"),
     Reason.MIN_QUANTUM: (
