@@ -21,7 +21,7 @@ from cotenant.tournament.contest import Plan, contest_json, hold, ranking_frame,
 from cotenant.tournament.pages import html_page, markdown_page
 from cotenant.tournament.play import Game, Played
 from cotenant.tournament.ranking import grid_of, holm, rank, scores_by
-from cotenant.tournament.scenarios import cluster_of, fingerprint, scenarios
+from cotenant.tournament.scenarios import cluster_of, scenarios
 from cotenant.tournament.workloads import SOURCES, capacity, offered_load, window
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +30,7 @@ GAME = Game(jobs=20, gpus=32)
 
 @pytest.fixture(autouse=True)
 def _code_stands_still(monkeypatch):
-    monkeypatch.setattr("cotenant.tournament.contest.fingerprint", lambda plugins: "this")
+    monkeypatch.setattr("cotenant.tournament.contest.fingerprint", lambda: "this")
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -58,13 +58,18 @@ def test_seeds_draw_other_windows_and_equal_seeds_the_same(data_dir):
     assert not one.equals(other)
 
 
-def test_the_fingerprint_follows_the_policies_own_file(tmp_path):
+def test_a_change_of_ones_own_policy_plays_that_one_again(tmp_path):
     plugin = tmp_path / "mine.py"
-    plugin.write_text("x = 1")
-    before = fingerprint([str(plugin)])
-    assert before == fingerprint([str(plugin)]) != fingerprint()
-    plugin.write_text("x = 2")
-    assert fingerprint([str(plugin)]) != before
+    text = "from cotenant.policies.fifo import Fifo\n\n\nclass Mine(Fifo):\n    pass\n"
+    plugin.write_text(text)
+    plan = msgspec.structs.replace(
+        PLAN, policies=("fifo", f"{plugin}:Mine"), workloads=("helios",), conditions=("base",), seeds=1
+    )
+    first = hold(plan, tmp_path / "a")
+    assert first.results[0].values == first.results[1].values
+    assert hold(plan, tmp_path / "a").kept == 2
+    plugin.write_text(text + "# another version\n")
+    assert hold(plan, tmp_path / "a").kept == 1
 
 
 def test_a_mixed_cluster_has_half_a_quarter_and_a_quarter():
@@ -205,7 +210,7 @@ def test_results_of_another_game_or_code_are_played_again(tmp_path, monkeypatch)
     hold(small, tmp_path / "a")
     assert hold(small, tmp_path / "a").kept == 2
     assert hold(msgspec.structs.replace(small, jobs=21), tmp_path / "a").kept == 0
-    monkeypatch.setattr("cotenant.tournament.contest.fingerprint", lambda plugins: "other")
+    monkeypatch.setattr("cotenant.tournament.contest.fingerprint", lambda: "other")
     assert hold(msgspec.structs.replace(small, jobs=21), tmp_path / "a").kept == 0
 
 

@@ -12,6 +12,7 @@ import polars as pl
 from cotenant import __version__, registry
 from cotenant.experiments.cells import run_cells
 from cotenant.experiments.reproduce import check_folder
+from cotenant.profiles.hashes import sha256_of
 from cotenant.runs.spec import build_policy, parse_policies
 from cotenant.tournament.play import METRICS, Played, Round, load_played, play, result_path
 from cotenant.tournament.ranking import Row, grid_of, rank
@@ -105,18 +106,18 @@ def hold(
     for spec in specs:
         build_policy(spec)
     policies = [spec.text for spec in specs]
-    plugins = [spec.plugin_file for spec in specs if spec.plugin_file is not None]
-    game = Game(jobs=plan.jobs, gpus=plan.gpus, data=plan.data, code=fingerprint(plugins))
+    plugins = {s.text: sha256_of(Path(s.plugin_file)) for s in specs if s.plugin_file is not None}
+    game = Game(jobs=plan.jobs, gpus=plan.gpus, data=plan.data, code=fingerprint())
     grid = scenarios(plan.workloads, plan.loads, plan.conditions)
     for name in plan.workloads:  # an unknown name is refused before anything is written
         window(name, 0, jobs=10, load=1.0, cluster=cluster_of("base", plan.gpus), data=plan.data)
     check_folder(folder, "game.json", KIND, force=force)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "game.json").write_bytes(msgspec.json.encode({"kind": KIND}))
-    found = _kept(folder, grid, policies, plan.seeds, game)
+    found = _kept(folder, grid, {p: plugins.get(p, "") for p in policies}, plan.seeds, game)
     kept = len(found)
     rounds = [
-        Round(scenario=scenario, seed=seed, policies=those, game=game, folder=str(folder))
+        Round(scenario=scenario, seed=seed, policies=those, plugins=plugins, game=game, folder=str(folder))
         for scenario, seed, those in _rounds(grid, policies, plan.seeds, found)
     ]
     total = len(grid) * plan.seeds * len(policies)
@@ -141,13 +142,13 @@ def hold(
 
 
 def _kept(
-    folder: Path, grid: Sequence[Scenario], policies: Sequence[str], seeds: int, game: Game
+    folder: Path, grid: Sequence[Scenario], policies: dict[str, str], seeds: int, game: Game
 ) -> dict[tuple[str, int, str], Played]:
     found = {}
     for scenario in grid:
         for seed in range(seeds):
-            for policy in policies:
-                played = load_played(result_path(folder, scenario, seed, policy), game, policy)
+            for policy, plugin in policies.items():
+                played = load_played(result_path(folder, scenario, seed, policy), game, policy, plugin)
                 if played is not None:
                     found[(scenario.label, seed, policy)] = played
     return found

@@ -32,11 +32,12 @@ _SIGMA_BAD = 2.0
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """A world to play, and the policies to play in it."""
+    """A world to play, and the policies to play in it; ``plugins`` has the hash of the file of one's own."""
 
     scenario: Scenario
     seed: int
     policies: tuple[str, ...]
+    plugins: dict[str, str] = {}
     game: Game
     folder: str
 
@@ -50,6 +51,10 @@ class Played(msgspec.Struct, kw_only=True):
         By name in ``METRICS``, and further numbers of the run.
     error : str
         What the policy raised; then there are no values.
+    note : str
+        What must be said of the workload.
+    plugin : str
+        Hash of the file of a policy of one's own.
     """
 
     policy: str
@@ -60,6 +65,7 @@ class Played(msgspec.Struct, kw_only=True):
     values: dict[str, float | None]
     error: str = ""
     note: str = ""
+    plugin: str = ""
     game: Game
 
 
@@ -68,13 +74,14 @@ def result_path(folder: Path, scenario: Scenario, seed: int, policy: str) -> Pat
     return folder / "cells" / scenario.label / f"seed-{seed}" / f"{folder_names([policy])[0]}.json"
 
 
-def load_played(path: Path, game: Game, policy: str) -> Played | None:
-    """A result of an earlier run; None if there is none, or if it is of another game or code."""
+def load_played(path: Path, game: Game, policy: str, plugin: str = "") -> Played | None:
+    """A result of an earlier run; None if there is none, or if it is of another game, code or file."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Played)
     except (OSError, msgspec.MsgspecError):
         return None
-    return found if found.game == game and found.policy == policy else None
+    same = (found.game, found.policy, found.plugin) == (game, policy, plugin)
+    return found if same else None
 
 
 def play(this: Round) -> list[Played]:
@@ -111,6 +118,7 @@ def play(this: Round) -> list[Played]:
             values=values,
             error=error,
             note=note,
+            plugin=this.plugins.get(policy, ""),
             game=game,
         )
         path = result_path(Path(this.folder), scenario, this.seed, policy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -123,13 +123,11 @@ def knowledge(condition: str, data: bool) -> tuple[str, str]:
     return ("adaptive" if data else "lookup"), "history"
 
 
-def fingerprint(plugins: Iterable[str] = ()) -> str:
-    """Hash of everything of ours that computes results, and of the files of policies of one's own."""
+def fingerprint() -> str:
+    """Hash of everything of ours that computes results."""
     root = Path(cotenant.__file__).parent
     digest = hashlib.sha256()
     for room in _ROOMS:
         for path in sorted((root / room).rglob("*.py")):
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    for plugin in sorted(plugins):
-        digest.update(plugin.encode() + b"\0" + Path(plugin).read_bytes())
     return digest.hexdigest()[:16]
