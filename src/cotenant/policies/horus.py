@@ -190,7 +190,10 @@ class Horus(Params):
         best: tuple[float, tuple[int, ...]] | None = None
         for kind in record.shape.types:
             board = boards.boards[kind]
-            found = pick(view, board, self._costs(boards, queues, board, point), record)
+            room = boards.room(board, point)
+            if not room.any():
+                continue
+            found = pick(view, board, self._costs(boards, queues, board, point, room), record)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
         if best is None:
@@ -201,7 +204,9 @@ class Horus(Params):
         facts = {"cost": round(cost / len(devices), 4), "utilisation_percent": most / 10.0}
         return cost, Start(record.id, devices, share, Why("least-cost", facts))
 
-    def _costs(self, boards: Boards, queues: ClassQueues, board: Board, point: Point) -> NDArray[np.float64]:
+    def _costs(
+        self, boards: Boards, queues: ClassQueues, board: Board, point: Point, room: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
         """Equations 3 to 10 for one job on each device of a board; infinite where it cannot go."""
         table = queues.table
         if table is None:
@@ -211,4 +216,4 @@ class Horus(Params):
         if board.capacity:
             used = board.capacity - board.free + point.shape.memory_bytes
             cost += self.memory_weight * (used / board.capacity)
-        return np.where(boards.room(board, point), cost, math.inf)
+        return np.where(room, cost, math.inf)
