@@ -34,7 +34,8 @@ def test_every_claim_has_a_source_and_a_method(name):
     keys = [claim.key for claim in experiment.claims]
     assert keys and len(keys) == len(set(keys))
     for claim in experiment.claims:
-        assert claim.what and claim.paper and claim.source and claim.how
+        assert claim.what and claim.paper and claim.source
+        assert claim.how or claim.unmeasured
         if claim.low is not None and claim.high is not None:
             assert claim.low <= claim.high
 

@@ -73,7 +73,10 @@ def _section(one: Done, charts: list[Chart]) -> list[Html]:
     parts.append(_claims(f"Claims of {experiment.name}", heads, rows))
     hows = el(
         "ul",
-        *(el("li", f"{s.claim.what}: {s.claim.how}. Paper: {s.claim.source}.") for s in one.standings),
+        *(
+            el("li", f"{s.claim.what}: {s.claim.how or 'not measured here'}. Paper: {s.claim.source}.")
+            for s in one.standings
+        ),
         class_="plain",
     )
     parts.append(el("details", el("summary", "How ours is computed"), hows))
@@ -207,7 +210,9 @@ def _markdown_section(one: Done) -> list[str]:
     lines += [*_markdown_table(("claim", "paper", "ours", "difference", "verdict"), rows), ""]
     for s in one.standings:
         reason = f" Why: {s.reason}." if s.reason else ""
-        lines.append(f"- *{s.claim.what}.* Ours: {s.claim.how}. Paper: {s.claim.source}.{reason}")
+        lines.append(
+            f"- *{s.claim.what}.* Ours: {s.claim.how or 'not measured here'}. Paper: {s.claim.source}.{reason}"
+        )
     lines.append("")
     for title, columns, body in _tables(one):
         lines += [f"### {title}", "", *_markdown_table(columns, body), ""]
