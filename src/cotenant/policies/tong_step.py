@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NOBODY", "Rank", "Step"]
 
-NOBODY: dict[str, Any] = {"guard": -1, "devices": [], "by_s": -1.0, "oldest": -1, "passed": 0}
-"""What is remembered at first: nobody is guarded, nobody was overtaken."""
+NOBODY: dict[str, Any] = {"guard": -1, "devices": [], "by_s": -1.0, "oldest": -1, "passed": 0, "stopped": []}
+"""What is remembered at first: nobody is guarded, nobody was overtaken, nobody was stopped for another."""
 
 _STOPPING, _RUNNING = Status.STOPPING, Status.RUNNING
 _NODE = Why("cpu-only")
@@ -201,6 +201,7 @@ class Step:
             smaller = (victim.job.gpus, victim.job.memory_bytes) < size
             if not smaller or not self._stoppable(victim, guard):
                 return ()
+        self._remember([[victim.id, guard.id] for victim in leave])
         why = Why("starvation-guard", waited | _priced(gain_s, price_s))
         stops = [Stop(victim.id, True, guard.id, why) for victim in sorted(leave, key=lambda r: r.id)]
         return (Reserve(guard.id, devices, why), *stops)
@@ -216,7 +217,14 @@ class Step:
             and ran >= self.policy.quantum_s
             and ran >= view.settings.min_quantum_s
             and victim.id not in view.ledger.leaving
+            and [record.id, victim.id] not in self.memo["stopped"]
         )
+
+    def _remember(self, pairs: list[list[int]]) -> None:
+        """Who was stopped for whom: never the other way round, whatever predictions say later."""
+        live = self.view.records
+        kept = [pair for pair in self.memo["stopped"] if pair[0] in live and pair[1] in live]
+        self.memo["stopped"] = kept + [pair for pair in pairs if pair not in kept]
 
     # -- order -------------------------------------------------------------------------
 
@@ -334,6 +342,7 @@ class Step:
             return ()
         if not self._stoppable(victim, record) or not hosts_fit(view, record.job, (device,)):
             return ()
+        self._remember([[victim.id, record.id]])
         why = Why("shorter-first", _priced(gain_s, price_s))
         return (Reserve(record.id, (device,), why), Stop(victim.id, True, record.id, why))
 
