@@ -81,7 +81,9 @@ def test_more_steps_than_iterations_and_too_few_are_refused(tmp_path: Path) -> N
 
 def test_questions_that_make_no_sense_are_refused_and_thin_answers_say_so(trace: str) -> None:
     assert "--gpus is a number of devices, 0 or more, found -1" in run(trace, "--gpus", "-1")[2]
-    assert "--elapsed soon: is no duration; write one such as 230ms, 90s" in run(trace, "--elapsed", "soon")[2]
+    assert (
+        "--elapsed soon: is no duration; write one such as 230ms, 90s" in run(trace, "--elapsed", "soon")[2]
+    )
     _, out, _ = run(trace, "--gpus", "99", "--user", "nobody")
     assert "no job like it ended; from the latest 24 of all jobs" in out
     _, _, err = run(trace, "--elapsed", "9000d")

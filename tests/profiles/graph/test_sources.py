@@ -225,7 +225,11 @@ def test_memory_as_a_table_with_a_verdict_for_each_type(tmp_path: Path) -> None:
         (("features", "VAE@MNIST", "--optimiser", "adm"), 2, 'did you mean "adam"'),
         (("features", "nowhere.py:build"), 1, "no such file: nowhere.py"),
         (("predict", "memory", "VAE@MNIST", "--device", "T5"), 2, "device type"),
-        (("predict", "memory", "VAE@MNIST", "--device", "T4", "--cpu"), 2, "ask for GPU types and for core sets apart"),
+        (
+            ("predict", "memory", "VAE@MNIST", "--device", "T4", "--cpu"),
+            2,
+            "ask for GPU types and for core sets apart",
+        ),
     ],
 )
 def test_wrong_words_give_one_line_and_the_right_exit_code(
