@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.errors import ConfigError, UnknownNameError
-from cotenant.model.ports import Forecast, Truth
+from cotenant.model.ports import UNKNOWN_SHARES, Forecast, Truth, shares_of
 from cotenant.predictors.contention import ContentionForecast
 from cotenant.predictors.forecast import build_speeds
 from cotenant.predictors.lookup import LookupForecast
 from cotenant.predictors.perfect import PerfectForecast
+from cotenant.predictors.simple import NoForecast, UtilisationSumForecast
 from cotenant.profiles.kinds import KINDS, kind_names
+from cotenant.profiles.solo import SoloSpeeds
 from cotenant.profiles.table import CoRunTable, PairRow
 from cotenant.profiles.truth import MeasuredTruth, ModelledTruth
 
@@ -66,6 +68,26 @@ def test_a_batch_answers_as_single_questions_do(queries: list[tuple[str, tuple[s
     batch = LookupForecast(FIT).co_speeds(queries + queries)
     singles = LookupForecast(FIT)
     assert batch == [singles.co_speed(*query) for query in queries + queries]
+
+
+@pytest.mark.parametrize("forecast", [*FORECASTS, UtilisationSumForecast(5)])
+def test_forecasts_tell_what_a_job_uses_alone(forecast: Forecast) -> None:
+    """Of a V100 ResNet-50/b32 uses 0.82, 0.36 and 0.30; a K80 is kept busier by the same work; unknown models are typical."""
+    compute, bandwidth, host = shares_of(forecast, "ResNet-50/b32", "V100")
+    if isinstance(forecast, ContentionForecast):
+        # Measured with an error of 15%, the same each time.
+        assert 0.4 < compute <= 1.0
+        assert compute == forecast.usage("ResNet-50 (batch size 32)", "V100")[0]
+    else:
+        assert (compute, bandwidth, host) == pytest.approx((0.82, 0.36, 0.30))
+    assert shares_of(forecast, "ResNet-50/b32", "K80")[0] >= compute
+    assert all(0.0 < share <= 1.0 for share in shares_of(forecast, "own-net", "V100"))
+
+
+def test_who_does_not_tell_is_taken_to_mean_a_whole_device() -> None:
+    """A forecast of nothing, and none at all."""
+    assert shares_of(NoForecast(SoloSpeeds(None, "gavel-2020")), "ResNet-50/b32", "V100") == UNKNOWN_SHARES
+    assert shares_of(None, "ResNet-50/b32", "V100") == (1.0, 1.0, 1.0)
 
 
 def test_a_pair_of_the_fitting_half_is_looked_up() -> None:
