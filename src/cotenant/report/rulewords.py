@@ -39,6 +39,13 @@ RULE_WORDS: dict[str, str] = {
     "longest-wait": "it has waited as long as anybody may, so the devices that can be empty soonest are kept for it alone",
     "own-devices": "devices are free, and alone there it ends sooner by more than the price of moving",
     "not-as-foretold": "measured, a job beside it is slower than any may be, whatever was predicted",
+    "shortest-service": "of those that fit, it is predicted to need least GPU time, and devices are free for it",
+    "low-sharing-score": "the cluster is loaded, and by how much of a device each uses alone, these two should hardly disturb each "
+    "other",
+    "elastic-start": "it has none yet, so it gets the least that it runs on, and may grow later",
+    "increment": "of all increments that running jobs propose, those go first that raise a job's throughput most for each device",
+    "no-faster": "measured, it was slower with the devices it got last, so it gives them back",
+    "given-back": "a waiting job with a guarantee needs them",
     "shrink-on-demand": "somebody waits, so it gives back what it holds beyond its request",
 }
 """Rule to what it means, as the second half of a sentence."""
