@@ -179,6 +179,17 @@ def test_a_waiting_gang_is_not_starved_by_growth() -> None:
     assert run.start_s("g") == run.end_s("a") == pytest.approx(400.0)
 
 
+def test_slow_devices_are_exchanged_for_fast_ones() -> None:
+    # Two workers on two slow devices from 60 s on. At 300 s two fast ones are free: two of each are more than it has
+    # workers for, so it takes both and gives the slow ones back: twice as fast, a half for each device added.
+    h = day(cluster(2, 2))
+    h.submit("x", gpus=2, runs_s=580.0, device_types=["fast"], model="m", priority=1)
+    elastic(h, "a", 2, runs_s=2000.0)
+    run = h.run()
+    last = run.of("a", ev.Resized)[-1]
+    assert (last.t, last.devices, last.why.facts["gain_per_gpu"]) == (300.0, (0, 1), 0.5)
+
+
 def test_slower_by_measurement_is_given_back_and_not_tried_again() -> None:
     # p takes node 0, x one device of node 1, a the other. p ends at 30 s, q takes one device of node 0. The other is
     # free, and two devices on two nodes run at 0.3 of 1/2, which is less than the 1/4 of one. Measured at 80 s, undone.
@@ -284,7 +295,7 @@ def test_increments_are_the_best_of_all(
     fast: int, slow: int, free_fast: int, free_slow: int, workers: int, most_waste: float
 ) -> None:
     held = fast + slow
-    if not 0 < held < workers:
+    if not 0 < held <= workers:
         return
     found = proposals(fast, slow, free_fast, free_slow, workers, most_waste)
     speeds, have, free = (2.0, 1.0), (fast, slow), (free_fast, free_slow)
@@ -294,14 +305,32 @@ def test_increments_are_the_best_of_all(
         return division.performance, division.waste_share
 
     for kind in (0, 1):
-        options = []
-        for more in range(1, min(held, workers - held, free[kind]) + 1):
-            after, waste = performance((fast + more, slow) if kind == 0 else (fast, slow + more))
-            gain = (after / performance(have)[0] - 1.0) / more
-            if gain > 1e-9 and waste <= most_waste:
-                options.append((gain, more))
-        mine = [(i.gain, i.more) for i in found if i.kind == kind]
-        assert mine == ([max(options)] if options else [])
+        kept, any_ = [], []
+        for more in range(1, min(held, workers, free[kind]) + 1):
+            for slow_left in range(slow + 1) if kind == 0 else (slow,):
+                counts = (fast + more, slow_left) if kind == 0 else (fast, slow + more)
+                if sum(counts) > workers:
+                    continue
+                after, waste = performance(counts)
+                gain = (after / performance(have)[0] - 1.0) / more
+                if gain > 1e-9 and waste <= most_waste:
+                    any_.append(gain)
+                    if slow_left == slow:
+                        kept.append((gain, more))
+        mine = [i for i in found if i.kind == kind]
+        assert len(mine) <= 1
+        assert mine or not kept  # what needs no exchange is found
+        for one in mine:
+            counts = [fast, slow]
+            counts[kind] += one.more
+            for type_, number in one.less:
+                counts[type_] -= number
+            assert 0 < sum(counts) <= workers
+            after, waste = performance((counts[0], counts[1]))
+            assert one.gain == pytest.approx((after / performance(have)[0] - 1.0) / one.more)
+            assert one.waste_share == pytest.approx(waste) and waste <= most_waste
+            assert max(kept, default=(0.0, 0)) <= (one.gain + 1e-12, 99)
+            assert one.gain <= max(any_) + 1e-12
 
 
 def proposals(

@@ -178,7 +178,7 @@ class EasyScale(Params):
         """One round: each job's best increments, greedily, at most one for each job."""
         now, next_s = view.now, (math.floor(view.now / self.round_s) + 1) * self.round_s
         if now != math.floor(now / self.round_s) * self.round_s:
-            wake = next_s if self._may_grow(view, memory) else None
+            wake = next_s if self._may_grow(view, memory, planner) else None
             return Plan(tuple(holds), memo=memory.told(view), wake_at_s=wake)
         growth = _Growth(view, planner, memory, self._closed(view))
         decisions = growth.accepted()
@@ -205,13 +205,14 @@ class EasyScale(Params):
         return frozenset(closed)
 
     @staticmethod
-    def _may_grow(view: View, memory: Memory) -> bool:
-        """Whether any elastic job could have more devices, at a first look."""
+    def _may_grow(view: View, memory: Memory, planner: Planner) -> bool:
+        """Whether any elastic job could have more or other devices, at a first look."""
         if not any(view.ledger.free_count):
             return False
         records = (view.records[i] for i in view.index(Running).jobs)
         return any(
-            r.place is not None and len(r.place.devices) < memory.caps.get(str(r.id), r.job.max_gpus)
+            r.place is not None
+            and (planner.mixes(r.job) or len(r.place.devices) < memory.caps.get(str(r.id), r.job.max_gpus))
             for r in records
         )
 
@@ -271,7 +272,7 @@ class _Growth:
         more = self._room.find(record.shape, one.kind, one.more, place.devices)
         if more is None:
             return None
-        devices = tuple(sorted((*place.devices, *more)))
+        devices = tuple(sorted((*self._kept(place.devices, dict(one.less)), *more)))
         if check_resize(view.books, record, devices, place.share, view.now) is not None:
             self.later = True
             return None
@@ -285,6 +286,17 @@ class _Growth:
             "waste_share": round(one.waste_share, 6),
         }
         return Resize(record.id, devices, place.share, Why("increment", facts))
+
+    def _kept(self, devices: tuple[int, ...], less: dict[int, int]) -> list[int]:
+        """A job's devices without so many of each type, the highest numbers."""
+        kept = []
+        for device in reversed(devices):
+            kind = self._view.layout.device_type[device]
+            if less.get(kind, 0):
+                less[kind] -= 1
+            else:
+                kept.append(device)
+        return kept
 
 
 def _least(record: JobRecord) -> int:

@@ -28,14 +28,18 @@ def is_elastic(job: Job) -> bool:
 
 
 class Increment(NamedTuple):
-    """More devices of one type for one job.
+    """More devices of one type for one job, perhaps in exchange for slower ones.
 
     Parameters
     ----------
     gain : float
         Relative gain of performance for each added device.
+    more, kind : int
+        How many devices are added, and of which type.
     waste_share : float
         Part of the new devices' capability that would not be used.
+    less : tuple of (int, int)
+        Types of which the job gives devices back, and how many: those for which no worker is left.
     """
 
     gain: float
@@ -43,6 +47,7 @@ class Increment(NamedTuple):
     kind: int
     id: int
     waste_share: float
+    less: tuple[tuple[int, int], ...] = ()
 
 
 class Room:
@@ -153,7 +158,7 @@ class Planner:
     def increments(
         self, record: JobRecord, room: Room, most: int, kinds: tuple[int, ...] | None = None
     ) -> list[Increment]:
-        """The best increment of each device type: at most doubling, up to ``most`` devices in all."""
+        """The best increment of each device type: at most as many as it has, up to ``most`` devices in all."""
         job, place = record.job, record.place
         if place is None:
             return []
@@ -164,12 +169,37 @@ class Planner:
         found = []
         for kind in allowed if kinds is None else kinds:
             best: Increment | None = None
-            for count in range(1, min(len(held), most - len(held), room.count(record.shape, kind, held)) + 1):
-                after, waste = self.outcome(job, counts + Counter({kind: count}))
-                gain = (after / before - 1.0) / count
-                better = best is None or (gain, count) > (best.gain, best.more)
+            for more in range(1, min(len(held), most, room.count(record.shape, kind, held)) + 1):
+                after = self._exchanged(job, counts, kind, more, most)
+                if after is None:
+                    break
+                performance, waste = self.outcome(job, after)
+                gain = (performance / before - 1.0) / more
+                better = best is None or (gain, more) > (best.gain, best.more)
                 if gain > _LEAST_GAIN and waste <= self._most_waste and better:
-                    best = Increment(gain, count, kind, record.id, waste)
+                    less = tuple((k, n - after[k]) for k, n in sorted(counts.items()) if after[k] < n)
+                    best = Increment(gain, more, kind, record.id, waste, less)
             if best is not None:
                 found.append(best)
         return found
+
+    def _exchanged(
+        self, job: Job, counts: Counter[int], kind: int, more: int, most: int
+    ) -> Counter[int] | None:
+        """Devices by type with so many added, less those beyond ``most`` of slower types; None if there are not enough."""
+        after = counts + Counter({kind: more})
+        speed = {k: self._speeds.of(job.model, k) for k in after}
+        for other in sorted(counts, key=lambda k: (speed[k], k)):
+            surplus = after.total() - most
+            if surplus > 0 and speed[other] < speed[kind]:
+                after[other] -= min(surplus, after[other])
+        if after.total() > most:
+            return None
+        held = tuple((n, speed[k]) for k, n in sorted(after.items()) if n)
+        if self._by_workers:
+            used = divide(held, workers_of(job)).each
+            for number, other in enumerate(k for k in sorted(after) if after[k]):
+                spare = after.total() - after[other] >= job.min_gpus
+                if not used[number] and other != kind and spare:
+                    after[other] = 0
+        return after
