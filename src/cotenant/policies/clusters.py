@@ -89,7 +89,8 @@ def _seeds(at: NDArray[np.float64], weight: NDArray[np.float64], k: int) -> NDAr
 
 
 def _nearest(at: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.intp]:
-    return np.abs(at[:, None, :] - centres[None, :, :]).sum(axis=2).argmin(axis=1)
+    found: NDArray[np.intp] = np.abs(at[:, None, :] - centres[None, :, :]).sum(axis=2).argmin(axis=1)
+    return found
 
 
 def _median(at: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
