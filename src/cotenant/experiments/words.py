@@ -17,7 +17,8 @@ _VERDICTS = {
     "measured": "no number to compare",
     "not measured": "not measured here",
 }
-_ROUNDING = 1e-9
+_ROUNDING = 1e-6
+"""A spread below this part of the mean is that of adding up, and not shown."""
 _LABELS = {
     "jct": "completion time",
     "corun": "co-run",
@@ -46,7 +47,7 @@ def ours(standing: Standing) -> str:
     if standing.mean is None:
         return NOT_AVAILABLE
     unit = standing.claim.unit
-    if len(standing.values) < 2:
+    if (standing.spread or 0.0) <= _ROUNDING * abs(standing.mean):
         return amount(standing.mean, unit)
     return f"{amount(standing.mean, '')} ± {amount(standing.spread or 0.0, '')} {unit}".rstrip()
 
