@@ -93,7 +93,13 @@ def test_the_base_is_played_at_every_load_and_the_others_at_the_middle():
 
 
 def _played(policy, seed, jct, wait=0.0, makespan=100.0, workload="w", finished=10.0, error=""):
-    values = {"jct_s_mean": jct, "wait_s_p99": wait, "makespan_s": makespan, "slowdown_max": 1.0}
+    values = {
+        "jct_s_mean": jct,
+        "wait_s_p99": wait,
+        "makespan_s": makespan,
+        "queued_s_p99": wait,
+        "slowdown_max": 1.0,
+    }
     values |= {"jobs_finished": finished, "jobs_unfinished": 0.0}
     return Played(
         policy=policy, workload=workload, load=1.0, condition="base", seed=seed,
@@ -318,6 +324,6 @@ def test_a_browser_draws_every_plot(page, tmp_path, width):
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     boxes = re.findall(r'<div id="chart-[^"]*"', done.stdout)
-    assert len(boxes) == 7
-    assert done.stdout.count("<svg") + done.stdout.count("<canvas") >= 7
+    assert len(boxes) == 8
+    assert done.stdout.count("<svg") + done.stdout.count("<canvas") >= 8
     assert ">This chart could not be drawn" not in done.stdout

@@ -23,7 +23,7 @@ from cotenant.tournament.workloads import window
 
 __all__ = ["METRICS", "Played", "Round", "load_played", "play", "result_path"]
 
-METRICS = ("jct_s_mean", "wait_s_p99", "makespan_s", "slowdown_max")
+METRICS = ("jct_s_mean", "wait_s_p99", "makespan_s", "queued_s_p99", "slowdown_max")
 """What is judged, all of it better when lower."""
 
 _FAILS_EVERY_S = 3 * 86400.0
@@ -173,6 +173,7 @@ def _summary(run: RunMetrics) -> dict[str, float | None]:
     keys = (
         "jct_s_mean",
         "wait_s_p99",
+        "queued_s_p99",
         "makespan_s",
         "wait_s_mean",
         "jct_s_p95",

@@ -9,8 +9,7 @@ import numpy as np
 
 from cotenant.report.chartparts import Chart, chart, finished, rounded
 from cotenant.tournament.contest import Contest
-from cotenant.tournament.play import METRICS
-from cotenant.tournament.ranking import OVERALL, scores_by
+from cotenant.tournament.ranking import JUDGED, OVERALL, scores_by
 
 __all__ = ["LABELS", "all_plots", "worth"]
 
@@ -19,6 +18,7 @@ LABELS = {
     "jct_s_mean": "mean completion time",
     "wait_s_p99": "99th pct. of waits",
     "makespan_s": "makespan",
+    "queued_s_p99": "99th pct. of all waits",
     "slowdown_max": "largest slowdown",
 }
 _MOST_LINES = 7
@@ -36,6 +36,7 @@ def all_plots(contest: Contest) -> list[Chart]:
         _places(contest),
         _heat(contest, "jct_s_mean", "workload", 0, "Mean completion time by workload"),
         _heat(contest, "wait_s_p99", "workload", 0, "99th percentile of waits by workload"),
+        _heat(contest, "queued_s_p99", "workload", 0, "99th percentile of all waits by workload"),
         _heat(contest, OVERALL, "condition", 2, "Overall by condition"),
         _loads(contest),
         _against(contest),
@@ -62,7 +63,7 @@ def _policy_axis(contest: Contest) -> Any:
 def _places(contest: Contest) -> Chart:
     import altair as alt
 
-    names = [LABELS[m] for m in (OVERALL, *METRICS[:3])]
+    names = [LABELS[m] for m in (OVERALL, *JUDGED)]
     base = chart().encode(
         y=_policy_axis(contest),
         yOffset=alt.YOffset("what:N", sort=names),
@@ -103,7 +104,7 @@ def _place_rows(contest: Contest) -> list[dict[str, Any]]:
         }
         for row in contest.rows
         for metric, score in row.scores.items()
-        if metric != "slowdown_max" and math.isfinite(score.mean)
+        if metric in (OVERALL, *JUDGED) and math.isfinite(score.mean)
     ]
 
 
