@@ -58,7 +58,7 @@ class Cotenant(Params):
         min_speed: float = 0.2,
         min_gain: float = 0.1,
         doubt: float = 1.0,
-        quantum_s: float = 600.0,
+        quantum_s: float = 300.0,
         longest_wait_s: float = 86400.0,
         move_gain: float = 2.0,
         long_jobs: float = 4.0,

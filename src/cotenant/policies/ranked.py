@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 
 from cotenant.model.plan import Hold, Start
-from cotenant.model.records import JobRecord
+from cotenant.model.records import JobRecord, Status, order_key
 from cotenant.model.view import View
 from cotenant.policies.candidates import Candidates
 from cotenant.policies.classes import DemandLine
@@ -71,6 +71,10 @@ class RankedCandidates(Candidates):
             ranked.key += level(record, record.rated_s, self.top) * LEVEL_STEP
         return ranked
 
+    def level(self, record: JobRecord) -> int:
+        """The level of a waiting job as it is ranked: 0 is a newcomer's."""
+        return (record.key - order_key(record.id, record.priority)) // LEVEL_STEP
+
     def enqueued(self, record: JobRecord) -> None:
         """A job waits, in its place in the order, or is kept devices for."""
         if record.reserved:
@@ -110,6 +114,7 @@ class RankedCandidates(Candidates):
     def _withdraw(self, record: JobRecord) -> None:
         ranked = self._copies.pop(record.id, None)
         if ranked is not None:
+            ranked.status = Status.STOPPING  # the copy's: lines then pass over it without a search
             super().dequeued(ranked)
 
     def first_waiting(self) -> list[tuple[JobRecord, DemandLine]]:

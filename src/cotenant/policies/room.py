@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from cotenant.model.plan import Decision, Reserve, Stop, Why
 from cotenant.model.records import JobRecord, Status
@@ -10,49 +11,55 @@ from cotenant.model.view import View
 from cotenant.policies.circles import circle_of
 from cotenant.policies.levels import level
 from cotenant.policies.preempt import host_has
-from cotenant.policies.ranked import RankedCandidates, learned_top
+from cotenant.policies.ranked import RankedCandidates
 from cotenant.policies.yielding import Standing, Yielding, tier
 
-__all__ = ["limit_of", "make_room", "suits", "taken_over"]
+__all__ = ["make_room", "suits", "taken_over"]
 
-_LOOK = 8
+_LOOK = 4
 _BEFORE_ALL = 1.0
-
-
-def limit_of(view: View, record: JobRecord) -> tuple[int, float]:
-    """What a victim's standing must be below: a newcomer's is that of its tier, others' is their level's."""
-    if record.started_s < 0.0:
-        return tier(record), _BEFORE_ALL
-    return tier(record), -float(level(record, view.now, learned_top(view)))
 
 
 def make_room(view: View, index: RankedCandidates, giving: Yielding) -> tuple[Decision, ...]:
     """Devices kept for the first waiting job that may stop others for it, and their stops."""
+    seats: dict[int, list[_Seat]] = {}
     for record, _ in index.first_waiting():
         gpus = record.shape.gpus
         if not gpus or (view.books.limits and _at_ceiling(view, index, record)):
             continue
-        limit = limit_of(view, record)
-        found = _one(view, index, giving, record, limit)
+        # A newcomer may take the place of anybody of its tier, others only that of a higher level.
+        level_now = index.level(record)
+        limit = tier(record), -float(level_now) if level_now else _BEFORE_ALL
+        found = None
+        first = giving.first(gpus, 1)
+        # One seat is looked for only for newcomers: for the others it costs more than it gives.
+        if not level_now and first and first[0] < limit and circle_of(record.job) is not None:
+            if gpus not in seats:
+                seats[gpus] = _seats(view, giving, gpus)
+            found = _one(view, index, seats[gpus], record, limit)
         if found is None:
             found = _all(view, giving, record, limit)
         if found is not None:
             devices, victims = found
-            return taken_over(view, record, devices, victims)
+            return taken_over(view, index, record, devices, victims)
     return ()
 
 
 def taken_over(
-    view: View, record: JobRecord, devices: tuple[int, ...], victims: Iterable[JobRecord]
+    view: View,
+    index: RankedCandidates,
+    record: JobRecord,
+    devices: tuple[int, ...],
+    victims: Iterable[JobRecord],
 ) -> tuple[Decision, ...]:
     """Keep devices for a job and stop others there, with the price of it."""
-    top = learned_top(view)
+    top = index.top
     found: list[Decision] = [Reserve(record.id, devices, Why("room-made"))]
     for victim in victims:
         facts = {
             "price_gpu_s": round(view.settings.reload_s(victim.job) * victim.job.gpus, 1),
             "level": level(victim, view.now, top),
-            "for_level": 0 if record.started_s < 0.0 else level(record, view.now, top),
+            "for_level": index.level(record),
         }
         found.append(Stop(victim.id, True, record.id, Why("gives-way", facts)))
     return tuple(found)
@@ -92,37 +99,55 @@ def suits(
     return index.verdicts.accepts(record.job.model, (kind, tuple(sorted(members)), circle))
 
 
-def _one(
-    view: View, index: RankedCandidates, giving: Yielding, record: JobRecord, limit: tuple[int, float]
-) -> tuple[tuple[int, ...], tuple[JobRecord, ...]] | None:
-    """The first job to give way whose neighbours the waiting job suits."""
-    ledger, layout, job = view.ledger, view.layout, record.job
-    if circle_of(job) is None:
-        return None
-    for standing in giving.first(record.shape.gpus, _LOOK):
-        if not standing < limit:
-            return None
+class _Seat(NamedTuple):
+    """What would be free beside others if one of them gave way."""
+
+    standing: Standing
+    victim: JobRecord
+    devices: tuple[int, ...]
+    rest: tuple[int, ...]
+    memory_bytes: int
+    milli: int
+    kind: int
+    nodes: int
+
+
+def _seats(view: View, giving: Yielding, gpus: int) -> list[_Seat]:
+    """Of the jobs on so many devices that give way first, those that leave neighbours behind."""
+    ledger, layout, found = view.ledger, view.layout, list[_Seat]()
+    for standing in giving.first(gpus, _LOOK):
         victim = view.running[-standing[2]]
         place = victim.place
-        if place is None or place.share.mode != "spatial":
+        if place is None or place.share.mode != "spatial" or not _sound(view, place.devices):
             continue
         devices = place.devices
-        if layout.device_type[devices[0]] not in record.shape.types or not _sound(view, devices):
-            continue
-        if len(devices) > 1 and not record.shape.spans and len(layout.nodes_of(devices)) > 1:
-            continue
         here = ledger.residents[devices[0]]
-        if any(ledger.residents[d] != here for d in devices[1:]):
+        if len(here) < 2 or any(ledger.residents[d] != here for d in devices[1:]):
             continue
+        memory = min([ledger.free_memory[d] for d in devices]) + place.share.memory_bytes
+        milli = min([ledger.free_milli[d] for d in devices]) + place.share.compute_milli
         rest = tuple([j for j in here if j != victim.id])
-        if not rest:
+        kind, nodes = layout.device_type[devices[0]], len(layout.nodes_of(devices))
+        found.append(_Seat(standing, victim, devices, rest, memory, milli, kind, nodes))
+    return found
+
+
+def _one(
+    view: View, index: RankedCandidates, seats: list[_Seat], record: JobRecord, limit: tuple[int, float]
+) -> tuple[tuple[int, ...], tuple[JobRecord, ...]] | None:
+    """The first job to give way whose neighbours the waiting job suits."""
+    job, shape = record.job, record.shape
+    milli = job.compute_milli if job.compute_milli < 1000 else 0
+    for seat in seats:
+        if not seat.standing < limit:
+            return None
+        if seat.kind not in shape.types or (seat.nodes > 1 and not shape.spans):
             continue
-        memory = min(ledger.free_memory[d] for d in devices) + place.share.memory_bytes
-        milli = min(ledger.free_milli[d] for d in devices) + place.share.compute_milli
-        if memory < job.memory_bytes or milli < (job.compute_milli if job.compute_milli < 1000 else 0):
+        if seat.memory_bytes < job.memory_bytes or seat.milli < milli:
             continue
-        if suits(view, index, record, devices, rest) and host_has(view, record, devices, (victim,)):
-            return devices, (victim,)
+        devices, victims = seat.devices, (seat.victim,)
+        if suits(view, index, record, devices, seat.rest) and host_has(view, record, devices, victims):
+            return devices, victims
     return None
 
 
@@ -142,7 +167,11 @@ def _all(
     chosen: tuple[tuple[int, ...], tuple[JobRecord, ...]] | None = None
     for kind in shape.types:
         if shape.single:
-            for entry in giving.order(kind, shape.gpus).first(1 if not _needs_host(record) else _LOOK):
+            order = giving.order(kind, shape.gpus)
+            cheapest = order.best()
+            if cheapest is None or not cheapest < limit:
+                continue
+            for entry in order.first(_LOOK) if _needs_host(record) else (cheapest,):
                 if not entry < limit or (best is not None and not entry < best):
                     break
                 found = _with_victims(view, giving, [d for _, d in giving.row(entry[2])[: shape.gpus]])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left, insort
 
 from cotenant.model.placement import Placement
 from cotenant.model.records import JobRecord, Status
@@ -74,8 +75,9 @@ class Yielding(Index):
             return
         self._changed.pop(record.id, None)
         self._due.pop(record.id, None)
-        self.standing.pop(record.id, None)
-        self._size_of.pop(record.id, None)
+        standing = self.standing.get(record.id)
+        if standing is not None:
+            self._strike(record.id, standing)
 
     def rated(self, record: JobRecord) -> None:
         """Speed, priority or status changed."""
@@ -118,17 +120,19 @@ class Yielding(Index):
         after = self._judged(record)
         if before == after:
             return
-        if after is None:
-            del self.standing[job_id]
-        else:
+        if before is not None:
+            self._strike(job_id, before)
+        if after is not None:
             self.standing[job_id] = after
             size = self._size_of[job_id] = len(record.place.devices) if record.place is not None else 0
-            line = self._by_size.setdefault(size, [])
-            heapq.heappush(line, after)
-            if len(line) > 2 * len(self.standing) + _SWEEP:
-                self._sweep(size)
+            insort(self._by_size.setdefault(size, []), after)
         if record.place is not None:
             self._touch(record.place.devices)
+
+    def _strike(self, job_id: int, standing: Standing) -> None:
+        line = self._by_size[self._size_of.pop(job_id)]
+        del line[bisect_left(line, standing)]
+        del self.standing[job_id]
 
     def _judged(self, record: JobRecord) -> Standing | None:
         place, now = record.place, self._view.now
@@ -164,25 +168,10 @@ class Yielding(Index):
             self._timers = [(t, j) for j, t in self._due.items()]
             heapq.heapify(self._timers)
 
-    def _sweep(self, size: int) -> None:
-        sizes = self._size_of
-        line = sorted({s for s in self.standing.values() if sizes[-s[2]] == size})
-        self._by_size[size] = line
-
     def first(self, size: int, count: int) -> list[Standing]:
         """So many of the jobs on so many devices, the first to give way first."""
-        line, found = self._by_size.get(size), list[Standing]()
-        if not line:
-            return found
-        standing, sizes = self.standing, self._size_of
-        while line and len(found) < count:
-            entry = heapq.heappop(line)
-            live = standing.get(-entry[2]) == entry and sizes[-entry[2]] == size
-            if live and not (found and found[-1] == entry):
-                found.append(entry)
-        for entry in found:
-            heapq.heappush(line, entry)
-        return found
+        line = self._by_size.get(size)
+        return line[:count] if line else []
 
     # -- devices ---------------------------------------------------------------------
 
