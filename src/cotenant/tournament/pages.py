@@ -9,7 +9,7 @@ from cotenant import __version__
 from cotenant.report.page import Html, document, el, figure, join, tabular
 from cotenant.tournament.contest import Contest
 from cotenant.tournament.play import METRICS
-from cotenant.tournament.plots import LABELS, all_plots, worth
+from cotenant.tournament.plots import all_plots, worth
 from cotenant.tournament.ranking import OVERALL, Row, Score, scores_by
 from cotenant.tournament.workloads import SOURCES
 
