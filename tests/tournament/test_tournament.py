@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.errors import InputError, UnknownNameError, UsageError
+from cotenant.errors import CotenantError, InputError, UnknownNameError, UsageError
 from cotenant.tournament.contest import Plan, contest_json, hold, ranking_frame, results_frame
 from cotenant.tournament.pages import html_page, markdown_page
 from cotenant.tournament.play import Game, Played
@@ -236,6 +236,21 @@ def test_a_policy_of_ones_own_that_raises_is_told_and_stops_nobody(tmp_path):
     assert "not today" in markdown_page(contest, "c")
     found = contest_json(contest, "c")
     assert found["ranking"][0]["policy"] == "fifo"
+
+
+def test_where_nobody_gives_a_result_that_is_an_error(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "class Mine:\n    def decide(self, view):\n        raise ValueError('no')\n"
+    )
+    plan = msgspec.structs.replace(
+        PLAN,
+        policies=(f"{tmp_path / 'mine.py'}:Mine",),
+        workloads=("helios",),
+        conditions=("base",),
+        seeds=1,
+    )
+    with pytest.raises(CotenantError, match="every policy raised"):
+        hold(plan, tmp_path / "a")
 
 
 def test_bad_input_is_refused_before_anything_is_written(tmp_path):

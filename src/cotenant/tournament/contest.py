@@ -10,6 +10,7 @@ import msgspec
 import polars as pl
 
 from cotenant import __version__, registry
+from cotenant.errors import CotenantError
 from cotenant.experiments.cells import run_cells
 from cotenant.experiments.reproduce import check_folder
 from cotenant.profiles.hashes import sha256_of
@@ -100,7 +101,8 @@ def hold(
     Raises
     ------
     CotenantError
-        For bad input, before anything is played. What a policy raises is its result, and no error.
+        For bad input, before anything is played; and if no policy gave a result anywhere. What a policy
+        raises is its result otherwise, and no error.
     """
     specs = parse_policies(plan.policies or tuple(default_policies()))
     for spec in specs:
@@ -129,6 +131,8 @@ def hold(
 
     run_cells(play, rounds, workers, keep)
     results = [found[(s.label, k, p)] for s in grid for k in range(plan.seeds) for p in policies]
+    if not any(r.values for r in results):
+        raise CotenantError(f"every policy raised an error in every world; the first: {results[0].error}")
     arranged = grid_of(results, policies)
     return Contest(
         plan=plan,

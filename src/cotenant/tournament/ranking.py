@@ -190,7 +190,7 @@ def rank(grid: Grid, *, seed: int = 0) -> list[Row]:
 def _firsts(means: Array) -> NDArray[np.int64]:
     filled = np.where(np.isnan(means), np.inf, means)
     best = filled.min(axis=0, initial=np.inf)
-    return np.asarray((filled <= best + 1e-12).sum(axis=1), np.int64)
+    return np.asarray((np.isfinite(filled) & (filled <= best + 1e-12)).sum(axis=1), np.int64)
 
 
 def _intervals(logs: Array, seed: int) -> tuple[Array, Array, Array]:
