@@ -11,6 +11,7 @@ __all__ = ["EXPERIMENTS", "find"]
 
 EXPERIMENTS: dict[str, str] = {
     "aip": "cotenant.experiments.aip:Aip",
+    "easyscale": "cotenant.experiments.easyscale:EasyScale",
     "gaiagpu": "cotenant.experiments.gaiagpu:GaiaGpu",
     "gandiva": "cotenant.experiments.gandiva:Gandiva",
     "harmony": "cotenant.experiments.harmony:Harmony",
