@@ -36,6 +36,7 @@ _LOADS: dict[str, tuple[float, ...]] = {
     "time-slice": (2.0,),
     "srtf": (0.95, 1.6),
     "las": (0.95, 1.6),
+    "lucid": (2.0,),
     "gittins": (0.95, 1.6),
     "horus": (2.0,),
     "tong": (0.95, 1.6),
