@@ -87,25 +87,7 @@ def load_played(path: Path, game: Game, policy: str, plugin: str = "") -> Played
 def play(this: Round) -> list[Played]:
     """Play a round; each result is kept as soon as it is there."""
     scenario, game = this.scenario, this.game
-    cluster = cluster_of(scenario.condition, game.gpus)
-    workload, note = window(
-        scenario.workload, this.seed, jobs=game.jobs, load=scenario.load, cluster=cluster, data=game.data
-    )
-    span_s = 10.0 * float(workload.frame["submit_s"][-1]) + 30 * 86400.0
-    failing = scenario.condition == "failures"
-    profiles = _profiles(game.data)
-    forecast, runtime = knowledge(scenario.condition, profiles is not None)
-    prepared = Prepared(
-        workload=workload,
-        cluster=cluster,
-        settings=Settings(checkpoint_s=3600.0 if failing else 0.0),
-        incidents=node_failures(cluster, span_s, this.seed, every_s=_FAILS_EVERY_S, away_s=_AWAY_S)
-        if failing
-        else (),
-        forecast=forecast,
-        runtime=_wrong(workload, this.seed) if runtime == "bad" else runtime,
-        profiles=profiles,
-    )
+    prepared, note = _prepared(this)
     out = []
     for policy in this.policies:
         values, error = _values(prepared, policy, this.seed, scenario.condition, game.gpus)
@@ -126,6 +108,30 @@ def play(this: Round) -> list[Played]:
         write_whole(path, msgspec.json.encode(played))
         out.append(played)
     return out
+
+
+def _prepared(this: Round) -> tuple[Prepared, str]:
+    """The world of a round, and what must be said of its workload."""
+    scenario, game, seed = this.scenario, this.game, this.seed
+    cluster = cluster_of(scenario.condition, game.gpus)
+    workload, note = window(
+        scenario.workload, seed, jobs=game.jobs, load=scenario.load, cluster=cluster, data=game.data
+    )
+    failing = scenario.condition == "failures"
+    span_s = 10.0 * float(workload.frame["submit_s"][-1]) + 30 * 86400.0
+    failures = node_failures(cluster, span_s, seed, every_s=_FAILS_EVERY_S, away_s=_AWAY_S) if failing else ()
+    profiles = _profiles(game.data)
+    forecast, runtime = knowledge(scenario.condition, profiles is not None)
+    prepared = Prepared(
+        workload=workload,
+        cluster=cluster,
+        settings=Settings(checkpoint_s=3600.0 if failing else 0.0),
+        incidents=failures,
+        forecast=forecast,
+        runtime=_wrong(workload, seed) if runtime == "bad" else runtime,
+        profiles=profiles,
+    )
+    return prepared, note
 
 
 def _wrong(workload: Workload, seed: int) -> NoisyRuntime:
