@@ -30,8 +30,8 @@ TRACES = DATA / "traces"
 Source = tuple[Callable[[], Workload], int]
 
 
-def _trace(path: str, **options: str) -> Callable[[], Workload]:
-    return lambda: read_trace(str(TRACES / path), **options)
+def _trace(path: str) -> Callable[[], Workload]:
+    return lambda: read_trace(str(TRACES / path))
 
 
 def _preset(name: str) -> Callable[[], Workload]:
@@ -56,7 +56,7 @@ def prepared(name: str, jobs: int, load: float) -> tuple[Workload, int]:
     workload = make()
     frame = workload.frame.filter((pl.col("gpus") > 0) & (pl.col("gpus") <= gpus)).head(jobs)
     submit = frame["submit_s"]
-    span = float(submit.max() - submit.min()) or 1.0  # type: ignore[operator]
+    span = max(*submit.to_list(), 1.0) - min(submit.to_list())
     work = float((frame["gpus"] * frame["duration_s"]).sum())
     stretch = work / (gpus * load) / span
     frame = frame.with_columns(((submit - submit.min()) * stretch).alias("submit_s"))

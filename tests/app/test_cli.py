@@ -95,7 +95,7 @@ def test_an_unknown_policy_gives_the_list_and_a_suggestion(inside: Run, jobs_csv
     [
         (["simulate", "jobs.csv", "-p", "fifo"], 1, "does not say on what cluster it ran; give --gpus N"),
         (["simulate", "nowhere.csv", "-p", "fifo", "--gpus", "2"], 1, "nowhere.csv: no such file"),
-        (["simulate", "jobs.csv", "--gpus", "2"], 2, "no policy given; known: "),
+        (["simulate", "jobs.csv", "--gpus", "2", "-p", ","], 2, "no policy given; known: "),
         (["simulate", "-p", "fifo", "--gpus", "2"], 1, "give a trace"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "0"], 1, "gpus must be 1 or more, found 0"),
         (["simulate", "jobs.csv", "-p", "fifo", "--gpus", "2", "--seeds", "0"], 1, "seeds must be 1 or more"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 PANEL = "Simulate"
+DEFAULT_POLICY = "cotenant"
 DEMO_POLICIES = "fifo,backfill,srtf,las,colocate"
 
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder for logs, tables and the manifest.")]
@@ -53,7 +54,7 @@ def simulate(
             "--policy",
             "-p",
             metavar="NAME[:PARAM=VALUE],...",
-            help="Policies; also mine.py:MyPolicy.",
+            help="Policies; also mine.py:MyPolicy. Left out: cotenant.",
             autocompletion=completing.policies,
         ),
     ] = None,
@@ -157,7 +158,7 @@ def simulate(
     else:
         config = RunConfig(
             trace=_needed(trace, "a trace"),
-            policies=tuple(policy or ()),
+            policies=tuple(policy or (DEFAULT_POLICY,)),
             format=form,
             options=split_options(option),
             strict=strict,
