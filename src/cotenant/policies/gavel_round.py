@@ -149,13 +149,16 @@ class Round:
         return wishes
 
     def memo(self, number: int, to: dict[int, tuple[int, ...]]) -> dict[str, Any]:
-        """What to remember: each job's account with what this round adds to its due, and who goes where."""
+        """What to remember: each job's account with what this round adds to its due, and who goes where.
+
+        While nobody waits, nobody is behind: accounts begin anew.
+        """
         rows: list[_Row] = []
-        for job_id, row in self.rows.items():
+        for job_id, row in self.rows.items() if self.view.pending_count else ():
             shares = self.shares.get(job_id)
             if shares is not None:
                 for kind, share in enumerate(shares):
                     row[2 + kind] += share * self._policy.round_s
-            rows.append([job_id, *(round(v, 3) for v in row[1:])])
+            rows.append([job_id, *(round(v, 2) for v in row[1:])])
         places = [[job_id, *devices] for job_id, devices in sorted(to.items())]
         return {"round": number, "jobs": sorted(rows), "to": places}

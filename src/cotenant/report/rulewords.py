@@ -47,5 +47,8 @@ RULE_WORDS: dict[str, str] = {
     "no-faster": "measured, it was slower with the devices it got last, so it gives them back",
     "given-back": "a waiting job with a guarantee needs them",
     "shrink-on-demand": "somebody waits, so it gives back what it holds beyond its request",
+    "round-share": "by its share of time on this type of device it is furthest behind of those that this round has room for",
+    "round-over": "in this round others are further behind their share of time, and one of them needs these devices",
+    "round-moves": "in this round its share of time calls for other devices than it holds",
 }
 """Rule to what it means, as the second half of a sentence."""
