@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from cotenant.errors import InputError
-from cotenant.experiments.minibatches import JOBS, mini_batch_s, model_of
+from cotenant.experiments.minibatches import JOBS, SYNC, mini_batch_s, model_of
 from cotenant.model.workload import Workload
 
 __all__ = ["Elastic", "as_workload", "drawn", "read"]
@@ -68,7 +68,7 @@ def read(folder: Path) -> list[Elastic]:
     return list(found.values())
 
 
-def as_workload(jobs: list[Elastic], *, pinned: bool, sync: bool = True) -> Workload:
+def as_workload(jobs: list[Elastic], *, pinned: bool, sync: float = SYNC) -> Workload:
     """The jobs for the simulator: elastic from one device to one for each worker.
 
     Parameters
