@@ -14,6 +14,7 @@ import msgspec
 
 from cotenant.engine import mistakes
 from cotenant.engine.collector import seldom_collected
+from cotenant.engine.foreseen import foreseen
 from cotenant.engine.foretelling import Foretelling
 from cotenant.engine.header import closing, opening
 from cotenant.engine.learning import Learning
@@ -26,7 +27,7 @@ from cotenant.errors import PolicyError
 from cotenant.model import events as ev
 from cotenant.model import rules
 from cotenant.model.cluster import Cluster
-from cotenant.model.events import Ended, Started
+from cotenant.model.events import Ended, Started, Submitted
 from cotenant.model.placement import WHOLE, Placement
 from cotenant.model.plan import (
     EMPTY,
@@ -102,8 +103,8 @@ class Loop:
         on_event: Callable[[State, ev.Event], None] | None = None,
     ) -> None:
         self.settings = (settings or Settings()).check()
-        predicts = getattr(policy, "uses_predictions", True)
-        self.state = State(cluster, self.settings, runtime if predicts else None)
+        self._runtime = runtime if getattr(policy, "uses_predictions", True) else None
+        self.state = State(cluster, self.settings)
         self.state.counts_service = getattr(policy, "uses_service", True)
         self._appliers = watched(self.state, on_event) if on_event else self.state.appliers
         if (half_life_s := getattr(policy, "usage_half_life_s", None)) is not None:
@@ -204,8 +205,11 @@ class Loop:
     def _take(self, events: list[ev.Event]) -> None:
         """Log and fold what the executor tells, and do at once what must follow from it."""
         state, buffer, appliers = self.state, self._buffer, self._appliers
+        foresees = self._runtime is not None
         for event in events:
             kind = type(event)
+            if foresees and (kind is Submitted or kind is Ended):
+                event = foreseen(event, self._runtime, state.records)  # type: ignore[arg-type]  # noqa: PLW2901
             if kind is Ended and event.outcome != "done":  # type: ignore[union-attr]
                 event = self._settle(event)  # type: ignore[arg-type]  # noqa: PLW2901
             # As _happen, without the call: these are the hottest lines of the engine.
@@ -215,7 +219,7 @@ class Loop:
             follows = appliers[kind](event)
             if follows is None:
                 continue
-            if kind is ev.Submitted:
+            if kind is Submitted:
                 reason, facts = follows
                 self._turn_away(event.t, event.job.id, reason.value, facts)  # type: ignore[union-attr]
             else:

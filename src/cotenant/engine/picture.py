@@ -10,10 +10,7 @@ __all__ = ["picture"]
 
 
 def picture(state: State) -> dict[str, Any]:
-    """All that the events determine, as plain values: two equal pictures are equal states.
-
-    Predictions are left out: they come from the forecast, not from the log.
-    """
+    """All that the events determine, as plain values: two equal pictures are equal states."""
     ledger = state.ledger
     return {
         "now": state.now,
@@ -31,6 +28,7 @@ def picture(state: State) -> dict[str, Any]:
                 r.hold,
                 r.reserved,
                 r.suspended,
+                r.predicted_s,
             )
             for r in state.records.values()
         },

@@ -12,7 +12,6 @@ from cotenant.model.layout import Layout
 from cotenant.model.ledger import Ledger
 from cotenant.model.placement import WHOLE, Placement
 from cotenant.model.plan import Reason
-from cotenant.model.ports import RuntimeForecast
 from cotenant.model.queue import PendingQueue
 from cotenant.model.records import JobRecord, Status, order_key
 from cotenant.model.rules import Books
@@ -35,8 +34,6 @@ class State(Source):
     ----------
     cluster : Cluster
     settings : Settings
-    runtime : RuntimeForecast, optional
-        Predicts a job's length when it is submitted, and learns when it is done.
 
     Attributes
     ----------
@@ -46,7 +43,7 @@ class State(Source):
         Jobs submitted, and ended by outcome; they always add up.
     """
 
-    def __init__(self, cluster: Cluster, settings: Settings, runtime: RuntimeForecast | None = None) -> None:
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
         self.cluster = cluster
         self.settings = settings
         self.layout = Layout(cluster)
@@ -64,7 +61,6 @@ class State(Source):
         self.counts_service = True
         self.counts = dict.fromkeys(("submitted", "done", "failed", "cancelled", "lost", "rejected"), 0)
         self._untold = not settings.rate_events  # then what holds up work is reckoned, not told
-        self._runtime = runtime
         self.hooks: dict[str, list[Callable[..., None]]] = {name: [] for name in HOOKS}
         self._enqueued, self._dequeued = self.hooks["enqueued"], self.hooks["dequeued"]
         self._placed, self._vacated = self.hooks["placed"], self.hooks["vacated"]
@@ -140,7 +136,7 @@ class State(Source):
         job_id, priority = job.id, job.priority
         if job_id in self.records:
             raise IllegalEventError(f"job {job_id} is submitted at {t} but lives already")
-        predicted = self._runtime.predict_s(job).mean if self._runtime else job.estimate_s
+        predicted = event.expected_s[0] if event.expected_s else job.estimate_s
         shape = self.shapes.count(job)
         # As JobRecord.of, without the call.
         record = JobRecord(job, shape, t, predicted, job_id, priority, order_key(job_id, priority), t)
@@ -229,8 +225,6 @@ class State(Source):
             self.counts[event.outcome] += 1
             if self.counts_service:
                 self.service.add(record.ran_s * (record.job.gpus or 1))
-            if self._runtime and event.outcome == "done":
-                self._runtime.observe(record.job, event.work_s)
             return
         if event.outcome == "failed":
             record.failures += 1

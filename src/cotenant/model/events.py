@@ -74,11 +74,16 @@ class Opened(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="opened")
     truth: dict[str, Any]
 
 
-class Submitted(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="submitted"):
-    """A job entered the queue."""
+class Submitted(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="submitted", omit_defaults=True):
+    """A job entered the queue.
+
+    ``expected_s``: predicted work in reference-device seconds (mean, low and high end of the 90%
+    interval); None where nobody predicts, or the policy does not ask.
+    """
 
     t: float
     job: Job
+    expected_s: tuple[float, float, float] | None = None
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="rejected", omit_defaults=True):
