@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from cotenant.model.settings import Settings
 from cotenant.model.workers import divide
 from cotenant.policies.easyscale import EasyScale
 from cotenant.policies.workplan import Increment, Planner, Room
+from cotenant.report.explain import explain
 from cotenant.testing import FixedForecast, FixedTruth, Harness, HarnessRun
 
 SOLO = {("m", "fast"): 2.0, ("m", "slow"): 1.0}
@@ -365,3 +368,15 @@ def proposals(
     h.submit("a", runs_s=10.0, gpus=1, min_gpus=1, max_gpus=workers, model="m")
     h.run()
     return told[0]
+
+
+def test_explain_says_why_it_grew_and_gave_back(tmp_path: Path) -> None:
+    h = day(cluster(0, 4))
+    elastic(h, "a", 4, runs_s=2000.0)
+    h.submit("g", gpus=2, runs_s=200.0, model="m", at_s=200.0)
+    log = tmp_path / "events.jsonl"
+    log.write_bytes(h.run().log)
+    text = explain(log, "a").text
+    assert "raise a job's throughput most for each device" in text
+    assert "a waiting job with a guarantee needs them" in text
+    assert "Measured: speed 0.5 after 20 s of saving and loading; it was 1 before the change." in text
