@@ -74,7 +74,8 @@ class EasyScale(Params):
 
     def decide(self, view: View) -> Plan:
         """Undo what did not help, start what fits, take back what is guaranteed to others, then grow."""
-        lines, running = view.index(Newcomers), view.index(Running).jobs
+        lines, elastic = view.index(Newcomers), view.index(Running)
+        running = elastic.jobs
         if not (lines.active or running or view.memo):
             return EMPTY
         memory = Memory.of(view.memo)
@@ -85,8 +86,8 @@ class EasyScale(Params):
         start, holds = self._next(view, planner, lines)
         if start is not None:
             return Plan((start,), again=True)
-        if running and lines.active:
-            reclaimed = self._reclaim(view, memory, lines, running)
+        if elastic.grown and lines.active:
+            reclaimed = self._reclaim(view, memory, lines, elastic.grown)
             if reclaimed is not None:
                 return reclaimed
         if not running:
@@ -129,13 +130,13 @@ class EasyScale(Params):
 
     # -- taking back ---------------------------------------------------------------------
 
-    def _reclaim(self, view: View, memory: Memory, lines: Newcomers, running: set[int]) -> Plan | None:
+    def _reclaim(self, view: View, memory: Memory, lines: Newcomers, grown: set[int]) -> Plan | None:
         """Devices beyond their least from elastic jobs, for the first guaranteed job that can have enough."""
         for record in sorted((line.first() for line in lines.active), key=attrgetter("key")):
             least = _least(record)
             if record.job.job_class != "guaranteed" or over_ceiling(view.books, record, least):
                 continue
-            taken = give_back(view, record, least, running)
+            taken = give_back(view, record, least, grown)
             if taken:
                 return self._taken(view, memory, taken)
         return None
@@ -235,6 +236,11 @@ class _Growth:
 
     def _proposed(self) -> list[tuple[bool, Increment]]:
         view, found = self._view, []
+        open_ = tuple(
+            k for k in range(len(view.layout.types)) if k not in self._closed and view.ledger.free_count[k]
+        )
+        if not open_:
+            return []
         for job_id in sorted(view.index(Running).jobs):
             record, key = view.records[job_id], str(job_id)
             if record.status != Status.RUNNING:
@@ -244,10 +250,10 @@ class _Growth:
                 continue
             most = min(record.job.max_gpus, self._memory.caps.get(key, record.job.max_gpus))
             kind, until_s = self._memory.lost.get(key, (-1, 0.0))
-            like = (int(kind),) if until_s > view.now else None
-            for increment in self._planner.increments(record, self._room, most, like):
-                if increment.kind not in self._closed:
-                    found.append((like is None, increment))
+            like = until_s > view.now
+            kinds = tuple(k for k in open_ if k == kind) if like else open_
+            for increment in self._planner.increments(record, self._room, most, kinds):
+                found.append((not like, increment))
         return found
 
     def accepted(self) -> list[Resize]:

@@ -12,7 +12,7 @@ from cotenant.model.view import View
 __all__ = ["give_back"]
 
 
-def give_back(view: View, record: JobRecord, count: int, running: Iterable[int]) -> list[Resize]:
+def give_back(view: View, record: JobRecord, count: int, grown: Iterable[int]) -> list[Resize]:
     """Resizes of elastic jobs after which ``count`` devices are free for a waiting job; empty if there are none.
 
     No job goes below its ``min_gpus``; opportunistic ones give first, then those that hold most beyond it.
@@ -20,11 +20,11 @@ def give_back(view: View, record: JobRecord, count: int, running: Iterable[int])
 
     Parameters
     ----------
-    running : iterable of int
-        Elastic jobs that run.
+    grown : iterable of int
+        Elastic jobs that hold more than their least.
     """
     shape, layout = record.shape, view.layout
-    holders = [r for i in sorted(running) if _excess(r := view.records[i]) > 0]
+    holders = [r for i in sorted(grown) if _excess(r := view.records[i]) > 0]
     if not holders or shape.cpu_milli or shape.host_bytes:
         return []
     holders.sort(key=lambda r: (r.job.job_class != "opportunistic", -_excess(r), r.id))

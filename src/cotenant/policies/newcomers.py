@@ -89,17 +89,28 @@ class Running(Index):
     Attributes
     ----------
     jobs : set of int
+    grown : set of int
+        Those that hold more than their least.
     """
 
     def __init__(self, view: View) -> None:
-        self.jobs = {r.id for r in view.running.values() if is_elastic(r.job)}
+        self.jobs: set[int] = set()
+        self.grown: set[int] = set()
+        for record in view.running.values():
+            if record.place is not None:
+                self.placed(record, record.place)
 
     def placed(self, record: JobRecord, place: Placement) -> None:
         """A job came."""
         if is_elastic(record.job):
             self.jobs.add(record.id)
+            if len(place.devices) > record.job.min_gpus:
+                self.grown.add(record.id)
+            else:
+                self.grown.discard(record.id)
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """A job went."""
         if record.place in (None, place):
             self.jobs.discard(record.id)
+            self.grown.discard(record.id)

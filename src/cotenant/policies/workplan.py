@@ -158,16 +158,23 @@ class Planner:
     def increments(
         self, record: JobRecord, room: Room, most: int, kinds: tuple[int, ...] | None = None
     ) -> list[Increment]:
-        """The best increment of each device type: at most as many as it has, up to ``most`` devices in all."""
-        job, place = record.job, record.place
-        if place is None:
+        """The best increment of each device type: at most as many as it has, up to ``most`` devices in all.
+
+        ``kinds`` are the types to look at, if not all.
+        """
+        job, place, mixes = record.job, record.place, self.mixes(record.job)
+        if place is None or (not mixes and len(place.devices) >= most):
             return []
         held = place.devices
-        counts = Counter(self._view.layout.device_type[d] for d in held)
-        allowed = record.shape.types if self.mixes(job) else tuple(sorted(counts))
+        counts = Counter([self._view.layout.device_type[d] for d in held])
+        allowed = [
+            k for k in (record.shape.types if mixes else sorted(counts)) if kinds is None or k in kinds
+        ]
+        if not any(room.count(record.shape, kind, held) for kind in allowed):
+            return []
         before, _ = self.outcome(job, counts)
         found = []
-        for kind in allowed if kinds is None else kinds:
+        for kind in allowed:
             best: Increment | None = None
             for more in range(1, min(len(held), most, room.count(record.shape, kind, held)) + 1):
                 after = self._exchanged(job, counts, kind, more, most)
@@ -187,7 +194,10 @@ class Planner:
         self, job: Job, counts: Counter[int], kind: int, more: int, most: int
     ) -> Counter[int] | None:
         """Devices by type with so many added, less those beyond ``most`` of slower types; None if there are not enough."""
-        after = counts + Counter({kind: more})
+        after = counts.copy()
+        after[kind] += more
+        if len(after) == 1:
+            return after if after[kind] <= most else None
         speed = {k: self._speeds.of(job.model, k) for k in after}
         for other in sorted(counts, key=lambda k: (speed[k], k)):
             surplus = after.total() - most
