@@ -21,6 +21,7 @@ import cotenant
 from bench.forecast_value import named
 from cotenant.model.workload import Workload
 from cotenant.traces.load import read_trace
+from cotenant.traces.synthetic import generate
 
 DATA = Path(os.environ.get("COTENANT_DATA", "../shared/data"))
 SHOWN = ("jct_s_mean", "wait_s_p99", "makespan_s", "queued_s_p99", "corun_slowdown_p99")
@@ -35,7 +36,7 @@ def _trace(path: str) -> Callable[[], Workload]:
 
 
 def _preset(name: str) -> Callable[[], Workload]:
-    return lambda: read_trace(name, format="synthetic")
+    return lambda: generate(name)
 
 
 WORKLOADS: dict[str, Source] = {
