@@ -43,6 +43,7 @@ def test_every_event_kind_survives_the_round_trip_through_json() -> None:
                 seen.add(type(event))
                 assert ev.decode_event(ev.encode_event(event)) == event
     rare = {ev.Moved, ev.Released, ev.Resized, ev.MemoSaved, ev.Refused}
+    rare |= set(ev.PoolEvent.__args__)  # of clusters with state tiers: tests/pools
     assert set(ev.EVENT_KINDS) - seen <= rare
     for event in (
         ev.Moved(1.0, 2, 1, (3, 4)),

@@ -35,6 +35,7 @@ def check_invariants(state: State, event: Event) -> None:
         *_device_errors(state),
         *_job_errors(state),
         *_tenant_errors(state),
+        *_pool_errors(state),
         *state.ledger.index_errors(),
     ]
     if wrong:
@@ -69,6 +70,29 @@ def _device_errors(state: State) -> list[str]:
             wrong.append(f"node {node} has over-committed CPU")
         if ledger.has_host[node] and ledger.free_host[node] < 0:
             wrong.append(f"node {node} has over-committed host memory")
+    return wrong
+
+
+def _pool_errors(state: State) -> list[str]:
+    ledger, layout = state.ledger, state.layout
+    wrong = state.books.tiers.errors() if state.books.tiers else []
+    if state.books.tiers:
+        waiting = {j for j, copy in state.books.tiers.copies.items() if copy.home >= 0}
+        if strange := [j for j in state.books.tiers.copies if j not in state.records]:
+            wrong.append(f"state is kept for jobs that have ended: {strange[:5]}")
+        idle = [j for j in state.books.tiers.copies if j not in waiting and j not in state.running]
+        wrong += [f"state of waiting jobs is not whole: {idle[:5]}"] if idle else []
+    if not layout.peers:
+        return wrong
+    cpu, host = layout.host_cpu[:], layout.host_bytes[:]
+    for job_id, place in ledger.held.items():
+        job = state.records[job_id].job
+        for at, cores, size in ledger.host_parts(place, job.cpu_milli, job.host_memory_bytes):
+            cpu[at] -= cores
+            host[at] -= size
+    for node, home in enumerate(layout.home):
+        if (ledger.free_cpu[node], ledger.free_host[node]) != (cpu[home], host[home]):
+            wrong.append(f"node {node} does not show what its host pool has free")
     return wrong
 
 

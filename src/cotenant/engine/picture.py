@@ -45,5 +45,6 @@ def picture(state: State) -> dict[str, Any]:
             {t: n for t, n in state.books.used.items() if n},
         ),
         "memo": state.memo,
+        "tiers": state.books.tiers and state.books.tiers.picture(),
         "counts": dict(state.counts),
     }

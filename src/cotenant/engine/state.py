@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cotenant.engine.tierfold import with_tiers
 from cotenant.errors import IllegalEventError
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
+from cotenant.model.hosts import ledger_of
 from cotenant.model.layout import Layout
-from cotenant.model.ledger import Ledger
 from cotenant.model.placement import WHOLE, Placement
 from cotenant.model.plan import Reason
 from cotenant.model.queue import PendingQueue
@@ -47,7 +48,7 @@ class State(Source):
         self.cluster = cluster
         self.settings = settings
         self.layout = Layout(cluster)
-        self.ledger = Ledger(self.layout)
+        self.ledger = ledger_of(self.layout)
         self.shapes = ShapeTable(self.layout, settings)
         self.records: dict[int, JobRecord] = {}
         self.running: dict[int, JobRecord] = {}
@@ -67,7 +68,7 @@ class State(Source):
         self._rated, self._capacity = self.hooks["rated"], self.hooks["capacity"]
         self._down_nodes: set[int] = set()
         self._down_devices: set[int] = set()
-        self.appliers = self._appliers()
+        self.appliers = with_tiers(self.books, self._appliers())
 
     def _appliers(self) -> dict[type, Callable[[Any], Any]]:
         """What each kind of event changes; they return something where the loop must act upon it."""

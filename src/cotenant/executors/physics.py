@@ -80,10 +80,18 @@ class Physics:
             speed = self._solo[key] = known
         return speed
 
-    def save_s(self, job: Job) -> float:
+    def state_bytes_per_s(self, place: Placement) -> float:
+        """How fast state is saved and loaded at most, for each device."""
+        return self.settings.state_bytes_per_s
+
+    def link_latency_s(self, place: Placement) -> float:
+        """Added to each saving and loading: none where nothing is pooled."""
+        return 0.0
+
+    def save_s(self, job: Job, place: Placement) -> float:
         """Seconds to save a job's state."""
         return self.settings.transfer_s(job)
 
-    def restore_s(self, job: Job) -> float:
+    def restore_s(self, job: Job, place: Placement) -> float:
         """Seconds to load it again and warm up."""
         return self.settings.restore_s + self.settings.transfer_s(job)

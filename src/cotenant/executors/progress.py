@@ -8,8 +8,9 @@ from heapq import heapify, heappush
 
 from cotenant.executors.attempt import Attempt
 from cotenant.executors.company import ALONE, Companies, is_plain
-from cotenant.executors.physics import Physics
+from cotenant.executors.links import physics_of
 from cotenant.executors.samples import Samples
+from cotenant.executors.transfers import Transfers
 from cotenant.model import events as ev
 from cotenant.model.events import Rated
 from cotenant.model.layout import Layout
@@ -17,11 +18,11 @@ from cotenant.model.placement import Placement
 from cotenant.model.ports import Truth
 from cotenant.model.settings import Settings
 
-__all__ = ["END", "GAVE_UP", "LEFT_OLD", "READY", "SAMPLE", "SAVED", "Entry", "Progress"]
+__all__ = ["END", "GAVE_UP", "LEFT_OLD", "READY", "SAMPLE", "SAVED", "TRANSFER", "Entry", "Progress"]
 
 _INF = math.inf
 # The end of a run, by far the most frequent, is told by being 0.
-END, READY, SAVED, LEFT_OLD, GAVE_UP, SAMPLE = range(6)
+END, READY, SAVED, LEFT_OLD, GAVE_UP, SAMPLE, TRANSFER = range(7)
 Entry = tuple[float, int, int, int]
 """What is to come: when, for which job, what, and the epoch that dates it."""
 
@@ -51,8 +52,9 @@ class Progress:
         self.settings = settings
         self._now = 0.0
         self._runs: dict[int, Attempt] = {}
-        self._physics = Physics(layout, truth, settings)
+        self._physics = physics_of(layout, truth, settings)
         self._companies = Companies(layout, truth, settings)
+        self._transfers: Transfers | None = None  # of saved state, where the cluster has tiers
         self._samples: Samples | None = None
         if settings.sample_s:
             self._samples = Samples(
@@ -83,6 +85,8 @@ class Progress:
             return entry[1] in self._patient
         if entry[2] == SAMPLE:
             return self._samples is not None and self._samples.valid(entry[1], entry[3])
+        if entry[2] == TRANSFER:
+            return self._transfers is not None and self._transfers.valid(entry[1], entry[3])
         run = self._runs.get(entry[1])
         if entry[2] == LEFT_OLD:
             return entry[1] in self._leaving and self._left_at.get(entry[1]) == entry[3]
@@ -96,7 +100,8 @@ class Progress:
             run.rate = 0.0
             if self._tells_rates:
                 self._out.append(Rated(self._now, run.job.id, 0.0))
-        self._push(self._now + seconds, run.job.id, then, run.epoch)
+        if seconds < _INF:  # else somebody will say when
+            self._push(self._now + seconds, run.job.id, then, run.epoch)
 
     def _settle(self, run: Attempt) -> None:
         """Bring progress up to the present."""

@@ -14,14 +14,16 @@ from heapq import heappop, heappush
 
 from cotenant.executors.attempt import Attempt
 from cotenant.executors.company import is_plain
-from cotenant.executors.progress import END, GAVE_UP, LEFT_OLD, READY, SAMPLE, SAVED, Progress
+from cotenant.executors.progress import END, GAVE_UP, LEFT_OLD, READY, SAMPLE, SAVED, TRANSFER
 from cotenant.executors.script import Arrivals, Incidents
+from cotenant.executors.storing import Storing
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
 from cotenant.model.events import Ended, Submitted
 from cotenant.model.jobs import Job
 from cotenant.model.layout import Layout
 from cotenant.model.placement import WHOLE, Placement
+from cotenant.model.poolevents import TierResized
 from cotenant.model.ports import Truth
 from cotenant.model.settings import Settings
 from cotenant.model.workload import Behaviours, Workload
@@ -31,7 +33,7 @@ __all__ = ["SimulatedExecutor"]
 _INF = math.inf
 
 
-class SimulatedExecutor(Progress):
+class SimulatedExecutor(Storing):
     """Plays a workload on a cluster.
 
     Parameters
@@ -158,6 +160,8 @@ class SimulatedExecutor(Progress):
         elif kind == SAMPLE:
             if self._samples is not None and (told := self._samples.due(self._runs[job_id], self._now)):
                 self._out.append(told)
+        elif kind == TRANSFER:
+            self._transferred(job_id)
         else:
             self.forget(job_id)
             self._out.append(ev.Rejected(self._now, job_id, "left"))
@@ -198,8 +202,10 @@ class SimulatedExecutor(Progress):
             run.shared, run.plain = True, is_plain(run)
             met = self._companies.join(run, place)
         if resumed:
-            delay = self.settings.decision_latency_s + self._physics.restore_s(job)
-        if delay > 0:
+            delay = self.settings.decision_latency_s + self._physics.restore_s(job, place)
+        if resumed and self._store is not None and self._load_from(self._store, run):
+            pass
+        elif delay > 0:
             self._pause(run, delay, READY)
         elif met or not run.plain:
             self._rerate(run, before=1.0)
@@ -216,7 +222,10 @@ class SimulatedExecutor(Progress):
         if not suspend:
             self._interrupt(run, "preempted")
             return
-        save = self._physics.save_s(run.job)
+        if self._store is not None:
+            self._save_to(self._store, run)
+            return
+        save = self._physics.save_s(run.job, run.place)
         if save > 0:
             self._pause(run, save, SAVED)
         else:
@@ -234,6 +243,8 @@ class SimulatedExecutor(Progress):
         """A waiting job will never start."""
         if self._samples is not None:
             self._samples.forget(job_id)
+        if self._store is not None:
+            self._forget_copy(self._store, job_id)
         self._left.pop(job_id, None)
         self._failed.pop(job_id, None)
         self._patient.discard(job_id)
@@ -242,15 +253,15 @@ class SimulatedExecutor(Progress):
         """Save here, load there; both held meanwhile."""
         run = self._runs[job_id]
         self._settle(run)
-        self._leaving[job_id] = run.place
+        self._leaving[job_id] = old = run.place
         self._put(run, place)
-        save = self._physics.save_s(run.job)
+        save = self._physics.save_s(run.job, old)
         if save > 0:
             self._epoch = self._left_at[job_id] = self._epoch + 1
             self._push(self._now + save, job_id, LEFT_OLD, self._epoch)
         else:
             self._release_old(job_id)
-        self._pause(run, save + self._physics.restore_s(run.job), READY)
+        self._pause(run, save + self._physics.restore_s(run.job, place), READY)
         if run.shared:
             self._rerate_devices(run.place.devices, run)
 
@@ -264,7 +275,8 @@ class SimulatedExecutor(Progress):
             self._companies.part(run, old)
         self._put(run, place)
         if place.devices != old.devices:
-            self._pause(run, self._physics.save_s(run.job) + self._physics.restore_s(run.job), READY)
+            price = self._physics.save_s(run.job, old) + self._physics.restore_s(run.job, place)
+            self._pause(run, price, READY)
         elif not run.paused:
             self._rerate(run)
         if was_shared:
@@ -299,6 +311,8 @@ class SimulatedExecutor(Progress):
     def _saved(self, run: Attempt) -> None:
         self._leave(run)
         self._left[run.job.id] = run.left_s
+        if self._store is not None:
+            self._store.complete(run.job.id)
         done = run.total_s - run.left_s
         self._out.append(ev.Suspended(self._now, run.job.id, run.attempt, done))
 
@@ -307,6 +321,8 @@ class SimulatedExecutor(Progress):
         self._leave(run)
         done, kept = run.total_s - run.left_s, run.kept_s(self.settings.checkpoint_s)
         self._left[run.job.id] = run.total_s - kept
+        if self._store is not None:
+            self._lost_copy(self._store, run.job.id, kept)
         self._out.append(ev.Ended(self._now, run.job.id, run.attempt, outcome, kept, done - kept))
 
     def _leave(self, run: Attempt) -> None:
@@ -330,6 +346,8 @@ class SimulatedExecutor(Progress):
                 self._lose(set(self.layout.node_devices[event.node]), event.node)
             elif isinstance(event, ev.DeviceDown):
                 self._lose({event.device}, -1)
+            elif self._store is not None and isinstance(event, TierResized):
+                self._resize_tier(self._store, event)
 
     def _lose(self, devices: set[int], node: int) -> None:
         """Jobs on these devices lose them; a CPU-only job loses its node."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from cotenant.errors import ConfigError
+from cotenant.model.pools import HostPool, Scaling, StateTier, check_pools
 
 __all__ = ["Cluster", "DeviceType", "Node", "Tenant"]
 
@@ -81,12 +82,18 @@ class Tenant(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
 
 
 class Cluster(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Nodes, the device types they name, and the tenants that share them."""
+    """Nodes, the device types they name, and the tenants that share them.
+
+    ``host_pools``, ``state_tiers`` and ``scaling`` say what is pooled and resized (``model.pools``).
+    """
 
     nodes: tuple[Node, ...]
     types: tuple[DeviceType, ...]
     tenants: tuple[Tenant, ...] = ()
     name: str = ""
+    host_pools: tuple[HostPool, ...] = ()
+    state_tiers: tuple[StateTier, ...] = ()
+    scaling: tuple[Scaling, ...] = ()
 
     @classmethod
     def uniform(
@@ -163,6 +170,9 @@ class Cluster(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
                 raise ConfigError(
                     f'device type "{device_type.name}" needs a positive speed, found {device_type.speed}'
                 )
+        if self.host_pools or self.state_tiers or self.scaling:
+            devices = {node.name: sum(count for _, count in node.gpus) for node in self.nodes}
+            check_pools(self.host_pools, self.state_tiers, self.scaling, devices)
         return self
 
 

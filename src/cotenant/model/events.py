@@ -15,6 +15,7 @@ from cotenant.model.cluster import Cluster
 from cotenant.model.jobs import Job
 from cotenant.model.placement import Share
 from cotenant.model.plan import NO_WHY, Reason, Why
+from cotenant.model.poolevents import PoolEvent
 
 __all__ = [
     "EVENT_KINDS",
@@ -373,6 +374,7 @@ Event = (
     | TenantLimitChanged
     | Foretold
     | MemoSaved
+    | PoolEvent
     | Closed
 )
 EVENT_KINDS: tuple[type, ...] = Event.__args__

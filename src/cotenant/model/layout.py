@@ -7,6 +7,7 @@ for a node of equal cards, the bay is the node.
 from __future__ import annotations
 
 from cotenant.model.cluster import Cluster, DeviceType
+from cotenant.model.pools import HostPool
 
 __all__ = ["Block", "Layout"]
 
@@ -36,6 +37,12 @@ class Layout:
     node_bays, node_devices : list of tuple of int
     alone : list of tuple of int
         Each device by itself: one shared tuple for each.
+    host_cpu, host_bytes : list of int
+        For each node: thousandths of a core and bytes of its host, or of the pool it draws from.
+    home : list of int
+        For each node: the first node of its host pool, or itself. Empty without host pools.
+    peers : dict of int to tuple of int
+        All nodes of a host pool, by its first.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -64,8 +71,23 @@ class Layout:
             self.node_bays.append(bays)
             self.node_devices.append(tuple(range(first, len(self.device_node))))
         self.alone = [(device,) for device in range(len(self.device_node))]
+        self.host_cpu = [node.cpu_milli for node in cluster.nodes]
+        self.host_bytes = [node.host_memory_bytes for node in cluster.nodes]
+        self.home: list[int] = list(range(len(cluster.nodes))) if cluster.host_pools else []
+        self.peers: dict[int, tuple[int, ...]] = {}
+        for pool in cluster.host_pools:
+            self._add_pool(pool)
         self._by_devices: dict[tuple[int, ...], tuple[Block, ...] | None] = {}
         self._by_block: dict[Block, tuple[int, ...]] = {}
+
+    def _add_pool(self, pool: HostPool) -> None:
+        number = {node.name: i for i, node in enumerate(self.cluster.nodes)}
+        nodes = tuple(sorted(number[name] for name in pool.nodes or number))
+        cpu = pool.cpu_milli or sum(self.host_cpu[n] for n in nodes)
+        memory = pool.host_memory_bytes or sum(self.host_bytes[n] for n in nodes)
+        self.peers[nodes[0]] = nodes
+        for node in nodes:
+            self.home[node], self.host_cpu[node], self.host_bytes[node] = nodes[0], cpu, memory
 
     def _add_bay(self, node: int, kind: int, size: int) -> int:
         bay = len(self.bay_node)

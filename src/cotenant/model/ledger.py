@@ -36,7 +36,8 @@ class Ledger(WholeIndex):
     impaired : bool
         Whether any device is down or any node draining.
     free_cpu, free_host : list of int
-        For each node: thousandths of a core, bytes. Not decided on where undeclared.
+        For each node, or the host pool it draws from (``model.hosts``): thousandths of a core, bytes.
+        Not decided on where undeclared.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -51,10 +52,9 @@ class Ledger(WholeIndex):
         self.draining = [False] * layout.node_count
         self.reserved: dict[int, int] = {}
         self.impaired = False  # any device down or node draining: then freeing looks closer
-        self.free_cpu = [node.cpu_milli for node in layout.cluster.nodes]
-        self.free_host = [node.host_memory_bytes for node in layout.cluster.nodes]
-        self.has_cpu = [node.cpu_milli > 0 for node in layout.cluster.nodes]
-        self.has_host = [node.host_memory_bytes > 0 for node in layout.cluster.nodes]
+        self.free_cpu, self.free_host = layout.host_cpu[:], layout.host_bytes[:]
+        self.has_cpu = [cpu > 0 for cpu in layout.host_cpu]
+        self.has_host = [size > 0 for size in layout.host_bytes]
         self._bay_of, self._bit_of, self._memory_of = (
             layout.device_bay,
             layout.device_bit,

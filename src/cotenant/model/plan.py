@@ -56,6 +56,7 @@ class Reason(enum.StrEnum):
     NOT_RUNNING = "not-running"
     MIN_QUANTUM = "minimum-quantum"
     NOT_SUSPENDABLE = "not-suspendable"
+    STATE_ROOM = "state-tiers-full"
     SLOWDOWN = "predicted-slowdown"
     NOT_WORTH_IT = "gain-below-price"
     WAITING_SLICE = "waiting-for-slice"

@@ -15,6 +15,7 @@ from cotenant.model.placement import DEVICE_MILLI, WHOLE, Placement, Share
 from cotenant.model.plan import Reason, Refusal
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
+from cotenant.model.tiers import TierBooks
 from cotenant.model.workers import may_mix
 
 __all__ = [
@@ -41,14 +42,17 @@ class Books:
     limits, used : dict of str to int
         Devices each tenant may hold at most, and holds. Tenants without a limit are absent
         from ``limits``; ``used`` is kept for all.
+    tiers : TierBooks or None
+        Of saved state; None where the cluster declares no tiers.
     """
 
-    __slots__ = ("ledger", "limits", "records", "settings", "used")
+    __slots__ = ("ledger", "limits", "records", "settings", "tiers", "used")
 
     def __init__(self, ledger: Ledger, settings: Settings, records: Mapping[int, JobRecord]) -> None:
         self.ledger = ledger
         self.settings = settings
         self.records = records
+        self.tiers: TierBooks | None = None
         self.limits: dict[str, int] = {}
         self.used: defaultdict[str, int] = defaultdict(int)
 
@@ -300,6 +304,8 @@ def check_stop(books: Books, record: JobRecord | None, suspend: bool, now: float
         return Refusal(Reason.NOT_RUNNING)
     if suspend and not record.job.suspendable:
         return Refusal(Reason.NOT_SUSPENDABLE)
+    if suspend and books.tiers is not None and (refusal := books.tiers.refusal(record.job)):
+        return refusal
     return _check_quantum(books, record, now)
 
 

@@ -96,10 +96,8 @@ class Shape:
 
     @staticmethod
     def _never_cpu(job: Job, layout: Layout) -> tuple[Reason, dict[str, Any]] | None:
-        for node in layout.cluster.nodes:
-            if _host_could(node.cpu_milli, job.cpu_milli) and _host_could(
-                node.host_memory_bytes, job.host_memory_bytes
-            ):
+        for cpu_milli, host_bytes in zip(layout.host_cpu, layout.host_bytes, strict=True):
+            if _host_could(cpu_milli, job.cpu_milli) and _host_could(host_bytes, job.host_memory_bytes):
                 return None
         return Reason.NEVER_FITS, _host_facts(job, layout)
 
@@ -109,26 +107,32 @@ def _host_could(capacity: int, need: int) -> bool:
 
 
 def _most_devices(job: Job, layout: Layout, bay: int) -> int:
-    """Most devices of an empty bay whose share of the job's host needs its node can meet."""
-    node, most = layout.cluster.nodes[layout.bay_node[bay]], layout.bay_size[bay]
+    """Most devices of an empty bay whose share of the job's host needs its node can meet.
+
+    A host pool must be able to hold all that the job needs, as other nodes may draw from it, too.
+    """
+    node, most = layout.bay_node[bay], layout.bay_size[bay]
     for capacity, need in (
-        (node.cpu_milli, job.cpu_milli),
-        (node.host_memory_bytes, job.host_memory_bytes),
+        (layout.host_cpu[node], job.cpu_milli),
+        (layout.host_bytes[node], job.host_memory_bytes),
     ):
         if capacity and need:
-            most = min(most, capacity * job.gpus // need)
+            if layout.home and layout.home[node] in layout.peers:
+                most = most if need <= capacity else 0
+            else:
+                most = min(most, capacity * job.gpus // need)
     return most
 
 
 def _host_facts(job: Job, layout: Layout) -> dict[str, Any]:
     """What is asked of the host, and the most there is; only what is asked."""
-    nodes, facts = layout.cluster.nodes, {}
+    facts: dict[str, Any] = {}
     if job.cpu_milli or not job.host_memory_bytes:
         facts["needs_cpu_milli"] = job.cpu_milli
-        facts["largest_node_cpu_milli"] = max((n.cpu_milli for n in nodes), default=0)
+        facts["largest_node_cpu_milli"] = max(layout.host_cpu, default=0)
     if job.host_memory_bytes:
         facts["needs_host_bytes"] = job.host_memory_bytes
-        facts["largest_node_host_bytes"] = max((n.host_memory_bytes for n in nodes), default=0)
+        facts["largest_node_host_bytes"] = max(layout.host_bytes, default=0)
     return facts
 
 
@@ -265,6 +269,8 @@ def _span(ledger: Ledger, shape: Shape, kind: int) -> tuple[int, ...] | None:
 def host_fits(ledger: Ledger, shape: Shape, bay: int, gpus: int) -> bool:
     """Whether a bay's node has the host share of ``gpus`` of a shape's devices."""
     node = ledger.layout.bay_node[bay]
+    if gpus < shape.gpus and ledger.layout.peers and ledger.layout.home[node] in ledger.layout.peers:
+        gpus = shape.gpus  # the other nodes of the gang may draw from the same pool
     cpu = -(-shape.cpu_milli * gpus // shape.gpus)
     host = -(-shape.host_bytes * gpus // shape.gpus)
     return (not ledger.has_cpu[node] or cpu <= ledger.free_cpu[node]) and (

@@ -8,7 +8,7 @@ change a single byte of the log; ``cotenant.checks`` holds every policy to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -211,6 +211,11 @@ class View:
     ) -> Refusal | None:
         """What the rules would say to starting a waiting job like this; None if they agree."""
         return check_start(self.books, record, devices, share, node)
+
+    def has_state_room(self, records: Iterable[JobRecord]) -> bool:
+        """Whether the states of all these jobs together would find room if they were suspended now."""
+        tiers = self.books.tiers
+        return tiers is None or tiers.fits([record.job for record in records])
 
     def residents(self, device: int) -> tuple[int, ...]:
         """Ids of the jobs on a device, ascending."""

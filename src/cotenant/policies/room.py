@@ -52,7 +52,10 @@ def taken_over(
     devices: tuple[int, ...],
     victims: Iterable[JobRecord],
 ) -> tuple[Decision, ...]:
-    """Keep devices for a job and stop others there, with the price of it."""
+    """Keep devices for a job and stop others there, with the price of it; nothing where their state has no room."""
+    victims = tuple(victims)
+    if not view.has_state_room(victims):
+        return ()
     top = index.top
     found: list[Decision] = [Reserve(record.id, devices, Why("room-made"))]
     for victim in victims:

@@ -201,6 +201,8 @@ class Step:
             smaller = (victim.job.gpus, victim.job.memory_bytes) < size
             if not smaller or not self._stoppable(victim, guard):
                 return ()
+        if not view.has_state_room(leave):
+            return ()
         self._remember([[victim.id, guard.id] for victim in leave])
         why = Why("starvation-guard", waited | _priced(gain_s, price_s))
         stops = [Stop(victim.id, True, guard.id, why) for victim in sorted(leave, key=lambda r: r.id)]
@@ -218,6 +220,7 @@ class Step:
             and ran >= view.settings.min_quantum_s
             and victim.id not in view.ledger.leaving
             and [record.id, victim.id] not in self.memo["stopped"]
+            and view.has_state_room((victim,))
         )
 
     def _remember(self, pairs: list[list[int]]) -> None:

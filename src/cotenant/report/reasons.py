@@ -63,6 +63,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "the end of their minimum quantum",
     ),
     Reason.NOT_SUSPENDABLE: ("the jobs in its way cannot be suspended", "their end"),
+    Reason.STATE_ROOM: (
+        "no tier has room for the state of a job in its way",
+        "state that is loaded again, or a larger tier",
+    ),
     Reason.SLOWDOWN: (
         "sharing would slow it or a neighbour down too much",
         "a free device, or a gentler neighbour",

@@ -18,6 +18,7 @@ from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.quantities import parse_bytes
 from cotenant.profiles.catalogue import canonical_type, device_type, under_name
 from cotenant.profiles.catalogue import known as catalogue
+from cotenant.traces.clusterpools import AutoscaleEntry, HostPoolEntry, StateTierEntry, read_pools
 from cotenant.traces.clusterwrite import to_toml
 from cotenant.traces.documents import Document, read_document
 from cotenant.traces.nodelists import read_node_list
@@ -80,6 +81,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     types: list[_Type] = []
     nodes: list[_Node]
     tenants: list[_Tenant] = []
+    host_pools: list[HostPoolEntry] = []
+    state_tiers: list[StateTierEntry] = []
+    autoscale: list[AutoscaleEntry] = []
 
 
 def known_type(name: str) -> DeviceType | None:
@@ -165,7 +169,10 @@ def parse_cluster(document: Document, at: tuple[str | int, ...] = ()) -> Cluster
     if sum(count for node in nodes for _, count in node.gpus) > MAX_DEVICES:
         raise document.error(f"more than {MAX_DEVICES:,} devices in all", within=at)
     tenants = [_tenant(document, tenant, (*at, "tenants", i)) for i, tenant in enumerate(file.tenants)]
-    cluster = Cluster(nodes=tuple(nodes), types=tuple(types.values()), tenants=tuple(tenants), name=file.name)
+    pools = read_pools(document, at, nodes, (file.host_pools, file.state_tiers, file.autoscale))
+    cluster = Cluster(
+        nodes=tuple(nodes), types=tuple(types.values()), tenants=tuple(tenants), name=file.name, **pools
+    )
     try:
         _acyclic(cluster)
         return cluster.check()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cotenant.model.cluster import Cluster, Node
 from cotenant.model.quantities import MIB
+from cotenant.traces.clusterpools import pool_lines
 
 __all__ = ["to_toml"]
 
@@ -34,6 +35,7 @@ def to_toml(cluster: Cluster) -> str:
         lines.append(f"quota_gpus = {tenant.quota_gpus}")
         lines += [] if tenant.limit_gpus is None else [f"limit_gpus = {tenant.limit_gpus}"]
         lines += [f"parent = {_text(tenant.parent)}"] if tenant.parent else []
+    lines += pool_lines(cluster)
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
