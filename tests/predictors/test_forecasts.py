@@ -96,6 +96,20 @@ def test_a_pair_of_the_fitting_half_is_looked_up() -> None:
     assert LOOKUP.co_speed(row.a, (row.b,), "V100-32GB").mean == pytest.approx(row.a_speed)
 
 
+def test_pairs_measured_on_cores_are_those_of_cores_alone() -> None:
+    rows = [PairRow("c", "Some CPU x1", row.a, row.b, row.a_speed, row.b_speed) for row in _rows()]
+    cores, empty = CoRunTable(rows), CoRunTable([])
+    pair = ("LM/b5", ("CycleGAN/b1",))
+    speed = cores.lookup("LM/b5", "CycleGAN/b1", "Some CPU x1")
+    assert speed is not None
+    assert LookupForecast(cores).co_speed(*pair, "Some CPU x1").mean == pytest.approx(speed)
+    assert MeasuredTruth(cores).source(*pair, "Some CPU x1") == "measured"
+    assert MeasuredTruth(cores).source(*pair, "V100") == "modelled"
+    elsewhere = LookupForecast(cores).co_speed(*pair, "V100").mean
+    assert elsewhere == LookupForecast(empty).co_speed(*pair, "V100").mean
+    assert elsewhere != pytest.approx(speed, abs=0.01)
+
+
 def test_held_out_pairs_are_predicted_well_and_covered_nine_times_in_ten() -> None:
     sides = list(HELD.sides())
     found = [LOOKUP.co_speed(s.model, (s.other,), s.device_type) for s in sides]

@@ -26,7 +26,7 @@ from cotenant.predictors.interference.jobs import World
 from cotenant.predictors.interference.modelfile import card_of, load_predictor
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
 from cotenant.predictors.live import LiveSpeeds
-from cotenant.profiles.catalogue import measured_as
+from cotenant.profiles.catalogue import filed_as, measured_as
 from cotenant.profiles.compose import Query
 from cotenant.profiles.kinds import KINDS, canonical_model, usage_of
 from cotenant.profiles.physics import MIN_SPEED, Usage, on_device
@@ -219,14 +219,14 @@ class AdaptiveForecast:
 
     def _counts(self, device_type: str) -> dict[World, int]:
         """Co-runs of each campaign on this type."""
-        name = measured_as(device_type)
-        counts: dict[World, int] = {}
+        by_type: dict[str, dict[World, int]] = {}
         for run in self.predictor.runs:
-            if measured_as(run.device_type) == name or run.device_type == device_type:
-                world = (run.source, run.device_type)
-                if world in self.predictor.worlds:
-                    counts[world] = counts.get(world, 0) + 1
-        return counts
+            world = (run.source, run.device_type)
+            if world in self.predictor.worlds:
+                counts = by_type.setdefault(filed_as(run.device_type), {})
+                counts[world] = counts.get(world, 0) + 1
+        # A type that neither the catalogue nor the campaigns know is taken for a V100.
+        return by_type.get(filed_as(device_type)) or by_type.get(measured_as(device_type), {})
 
 
 def _profiled(seed: int, table: CoRunTable) -> list[SoloRun]:

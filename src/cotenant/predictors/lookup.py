@@ -21,7 +21,7 @@ from cotenant.model.cluster import Cluster
 from cotenant.model.ports import Interval
 from cotenant.predictors.base import PairForecast, SpeedSetup
 from cotenant.predictors.live import LiveSpeeds
-from cotenant.profiles.catalogue import measured_as
+from cotenant.profiles.catalogue import filed_as, measured_as
 from cotenant.profiles.compose import Composer, Query
 from cotenant.profiles.draws import uniform
 from cotenant.profiles.kinds import canonical_model
@@ -131,7 +131,10 @@ class LookupForecast(PairForecast):
         return 1.0 / speed - 1.0, MEASURED
 
     def _known_pair(self, model: str, other: str, device_type: str) -> tuple[float, int]:
-        speed = self._table.lookup(canonical_model(model), canonical_model(other), measured_as(device_type))
+        names = canonical_model(model), canonical_model(other)
+        speed = self._table.lookup(*names, filed_as(device_type)) or self._table.lookup(
+            *names, measured_as(device_type)
+        )
         if speed is not None:
             return 1.0 / speed - 1.0, MEASURED
         return self._fit.pair(model, other, device_type)
@@ -139,7 +142,11 @@ class LookupForecast(PairForecast):
     def _half_width(self, device_type: str, level: int) -> float:
         if level > ANALYTIC:
             return 1.0
-        base = self._widths.get(measured_as(device_type), self._pooled)
+        base = (
+            self._widths.get(filed_as(device_type))
+            or self._widths.get(measured_as(device_type))
+            or self._pooled
+        )
         return min(base * _WIDER.get(level, 1.0), 1.0)
 
 
@@ -151,7 +158,7 @@ def _quantiles(sides: Sequence[Side], seed: int) -> tuple[dict[str, float], floa
         fit = PairFit((s for s, f in zip(sides, folds, strict=True) if f != fold))
         for side, its in zip(sides, folds, strict=True):
             if its == fold and fit.pair(side.model, side.other, side.device_type)[1] <= FITTED:
-                name = measured_as(side.device_type)
+                name = filed_as(side.device_type)
                 errors.setdefault(name, []).append(abs(fitted_speed(fit, side) - side.speed))
     pooled = _quantile([e for found in errors.values() for e in found])
     return {name: _quantile(found) for name, found in errors.items() if len(found) >= _ENOUGH}, pooled

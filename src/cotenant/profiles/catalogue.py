@@ -38,6 +38,7 @@ __all__ = [
     "canonical_type",
     "datasheet",
     "device_type",
+    "filed_as",
     "known",
     "measured_as",
     "read_devices",
@@ -333,3 +334,14 @@ def measured_as(name: str) -> str:
     if found is None:
         return REFERENCE_TYPE
     return found.measured_as or found.name
+
+
+def filed_as(name: str) -> str:
+    """The type that a measurement is about: the catalogue's, or its own name, such as a CPU's.
+
+    Unlike ``measured_as``, which answers for what is asked about, nobody's measurements are taken for a V100's.
+
+    >>> filed_as("A100-80GB"), filed_as("AMD EPYC x1")
+    ('A100', 'AMD EPYC x1')
+    """
+    return name if canonical_type(name) is None else measured_as(name)

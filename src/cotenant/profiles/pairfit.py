@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.profiles.catalogue import measured_as
+from cotenant.profiles.catalogue import filed_as, measured_as
 from cotenant.profiles.compose import speed_of
 from cotenant.profiles.kinds import canonical_model, find_kind, usage_of
 from cotenant.profiles.physics import Contention, Usage, on_device
@@ -63,7 +63,7 @@ class PairFit:
         self._usage: dict[tuple[str, str], Usage] = {}
         grouped: dict[str, list[Side]] = {}
         for side in sides:
-            grouped.setdefault(measured_as(side.device_type), []).append(side)
+            grouped.setdefault(filed_as(side.device_type), []).append(side)
         self._effects = {name: self._fitted(name, found, ridge) for name, found in sorted(grouped.items())}
 
     def usage(self, model: str, device_type: str) -> Usage:
@@ -77,7 +77,7 @@ class PairFit:
     def pair(self, model: str, other: str, device_type: str) -> tuple[float, int]:
         """Slowdown minus one of a model beside another, and its level."""
         base = self.contention.excess(self.usage(model, device_type), (self.usage(other, device_type),))
-        effects = self._effects.get(measured_as(device_type))
+        effects = self._effects.get(filed_as(device_type)) or self._effects.get(measured_as(device_type))
         known = find_kind(model) is not None and find_kind(other) is not None
         if effects is None:
             return base, ANALYTIC if known else UNKNOWN

@@ -16,7 +16,7 @@ from typing import Any
 
 from cotenant.errors import ConfigError
 from cotenant.model.cluster import Cluster
-from cotenant.profiles.catalogue import measured_as
+from cotenant.profiles.catalogue import filed_as, measured_as
 from cotenant.profiles.compose import Composer, speed_of
 from cotenant.profiles.draws import normal
 from cotenant.profiles.kinds import canonical_model
@@ -142,7 +142,9 @@ class MeasuredTruth(_World):
         self._table = table
 
     def _known(self, model: str, other: str, device_type: str) -> tuple[float, int] | None:
-        speed = self._table.lookup(model, other, measured_as(device_type))
+        speed = self._table.lookup(model, other, filed_as(device_type)) or self._table.lookup(
+            model, other, measured_as(device_type)
+        )
         return None if speed is None else (1.0 / speed - 1.0, MEASURED)
 
     def describe(self) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import csv
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from cotenant.app.main import app
 from cotenant.errors import ConfigError
-from cotenant.model.cluster import Cluster, Node
+from cotenant.model.cluster import Cluster, DeviceType, Node
 from cotenant.model.ports import Forecast
 from cotenant.predictors.adaptive import AdaptiveForecast
 from cotenant.predictors.forecast import build_speeds
@@ -77,6 +78,23 @@ def test_it_says_which_of_the_cluster_s_types_nobody_measured(forecast: Adaptive
     both = Cluster(nodes=nodes, types=kinds)
     told = AdaptiveForecast(forecast.predictor, cluster=both).describe()
     assert told["unmeasured_types"] == [device_type("H100").name]
+
+
+def test_what_a_core_was_measured_to_do_is_not_taken_for_a_v100_s() -> None:
+    runs, solos = (
+        [msgspec.structs.replace(one, device_type="Some CPU x1") for one in found]
+        for found in (_runs(), _solos())
+    )
+    kinds = (device_type("V100"), DeviceType(name="Some CPU x1", memory_bytes=1 << 34))
+    nodes = tuple(Node(name=kind.name, gpus=((kind.name, 1),)) for kind in kinds)
+    predictor = AdaptiveInterferencePredictor(zoo="small").fit(runs, solos)
+    on_core = AdaptiveForecast(predictor, cluster=Cluster(nodes=nodes, types=kinds))
+    assert on_core.describe()["unmeasured_types"] == ["V100"]
+    asked = ("ResNet-50/b32", ("LM/b16",))
+    here, elsewhere = (on_core.co_speed(*asked, kind.name) for kind in kinds[::-1])
+    # 1 / (1 + 0.9 * 0.3), as measured there.
+    assert here.mean == pytest.approx(0.787, abs=0.04)
+    assert elsewhere.high - elsewhere.low > 2 * (here.high - here.low)
 
 
 def test_what_nobody_knows_is_not_worth_packing_unless_asked_for(forecast: AdaptiveForecast) -> None:
