@@ -6,6 +6,7 @@ do, and nobody is stopped who is in nobody's way.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from cotenant.model.ledger import low_bits
@@ -45,26 +46,32 @@ def sound_devices(view: View) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def repack(view: View, wishes: list[Wish]) -> tuple[dict[int, tuple[int, ...]], list[JobRecord]]:
+def repack(
+    view: View, wishes: list[Wish], pinned: Container[int] = ()
+) -> tuple[dict[int, tuple[int, ...]], list[JobRecord]]:
     """Devices for each wish that finds room, by job id, and the running jobs that are in the way.
 
     Larger gangs come first, among equals those that can stay, then the order of ``wishes``. A gang that may span takes the roomiest
     nodes. A running job whose wish is for other devices than it holds is not among those in the way
-    unless somebody else gets them.
+    unless somebody else gets them. Jobs that are ``pinned`` keep what they hold.
     """
-    search = _Repack(view, wishes)
+    search = _Repack(view, wishes, pinned)
     for wish in search.order:
         search.place(wish)
     return search.placed, search.in_the_way()
 
 
 class _Repack:
-    def __init__(self, view: View, wishes: list[Wish]) -> None:
+    def __init__(self, view: View, wishes: list[Wish], pinned: Container[int]) -> None:
         self.view, self.placed = view, dict[int, tuple[int, ...]]()
         layout, ledger = view.layout, view.ledger
         self.open = list(ledger.whole)
         self.kept = [0] * len(self.open)
-        self.loose = [r for r in view.running.values() if r.place and r.place.devices and not fixed(view, r)]
+        self.loose = [
+            r
+            for r in view.running.values()
+            if r.place and r.place.devices and r.id not in pinned and not fixed(view, r)
+        ]
         for record in self.loose:
             for bay, mask in layout.blocks(_devices(record)) or ():
                 self.open[bay] |= self._usable(bay, mask)
@@ -147,11 +154,12 @@ class _Repack:
         idle, kept = self.view.ledger.whole[bay] & room, self.kept[bay] & room & ~mine
         return mine, idle, room & ~(mine | idle | kept), kept
 
-    def _cost(self, bay: int, wish: Wish) -> tuple[int, int, int, int]:
-        """Devices taken from those who were to stay, from others, left over, and the bay."""
+    def _cost(self, bay: int, wish: Wish) -> tuple[int, int, int, int, int]:
+        """Devices taken from those who were to stay, from others, not one's own, left over, and the bay."""
         mine, idle, others, _ = (m.bit_count() for m in self._masks(bay, wish.record))
         short = max(0, wish.gpus - mine - idle)
-        return max(0, short - others), short, self.open[bay].bit_count() - wish.gpus, bay
+        left_over = self.open[bay].bit_count() - wish.gpus
+        return max(0, short - others), short, wish.gpus - min(mine, wish.gpus), left_over, bay
 
     def _pick(self, bay: int, count: int, record: JobRecord) -> int:
         """So many devices of a bay, at the least cost to others; of others, small jobs leave first."""

@@ -46,9 +46,18 @@ RULE_WORDS: dict[str, str] = {
     "increment": "of all increments that running jobs propose, those go first that raise a job's throughput most for each device",
     "no-faster": "measured, it was slower with the devices it got last, so it gives them back",
     "given-back": "a waiting job with a guarantee needs them",
+    "best-fit-fraction": "on the fullest node that has room, the device with least free compute that suffices",
+    "closest-on-tree": "on the fullest node that has room, the devices that are linked most closely, from branches already broken into",
+    "idle-compute-lent": "nobody is guaranteed that compute of its device now, so it may use more of it",
+    "idle-compute-back": "a neighbour came who is guaranteed a part of that device, so it may use less than before, but never less than its own "
+    "guarantee",
     "shrink-on-demand": "somebody waits, so it gives back what it holds beyond its request",
     "round-share": "by its share of time on this type of device it is furthest behind of those that this round has room for",
     "round-over": "in this round others are further behind their share of time, and one of them needs these devices",
     "round-moves": "in this round its share of time calls for other devices than it holds",
+    "goodput-start": "every waiting job first gets the least that it runs on; what is left goes where it raises the harmonic mean of speedups most",
+    "goodput-grow": "here more devices raise the harmonic mean of all jobs' speedups most, by more than the restart costs",
+    "goodput-shrink": "other jobs gain more by these devices than it loses, in the harmonic mean of speedups",
+    "goodput-move": "a larger job needs these devices in one piece, so it goes on elsewhere",
 }
 """Rule to what it means, as the second half of a sentence."""
