@@ -520,3 +520,25 @@ def test_time_queued_counts_the_waits_after_suspensions_too():
     ).summary
     # a waits 3 s at first and 20 s after its suspension; the other one never starts, so it has no wait to count.
     assert (s["wait_s_mean"], s["queued_s_mean"]) == (3.0, 23.0)
+
+
+def test_work_that_survives_an_interruption_counts_once():
+    # 50 s done, 40 kept; the attempt goes on from there, fails after 90, and all is done again.
+    events = [
+        opened(Cluster.uniform(1)),
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Started(0.0, 0, 1, (0,)),
+        ev.Ended(50.0, 0, 1, "preempted", 40.0, lost_s=10.0, final=False),
+        ev.Started(50.0, 0, 1, (0,), resumed=True),
+        ev.Ended(100.0, 0, 1, "failed", 90.0, lost_s=90.0, final=False),
+        ev.Started(100.0, 0, 2, (0,)),
+        ev.Suspended(160.0, 0, 2, 60.0),
+        ev.Started(160.0, 0, 2, (0,), resumed=True),
+        ev.Ended(200.0, 0, 2, "done", 100.0),
+        ev.Closed(200.0, 10, 1, 1),
+    ]
+    # Work: 40, then 90 in all, then 90 + 60, then 90 + 100.
+    for count, work_s in ((4, 40.0), (6, 90.0), (8, 150.0), (10, 190.0)):
+        row = metrics(*events[:count]).jobs.row(0, named=True)
+        assert (row["work_s"], row["preemptions"]) == (work_s, 1 + (count >= 8))
+    assert (row["lost_s"], row["slowdown"]) == (100.0, pytest.approx(200 / 190))

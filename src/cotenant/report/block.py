@@ -107,6 +107,11 @@ class Piece:
             user=_coded([job.user for job in jobs], codes["user"]),
             job_class=_coded([job.job_class for job in jobs], codes["job_class"]),
         )
+        expected = [e.expected_s for e in found]
+        if any(expected):
+            told = [(job.id, three) for job, three in zip(jobs, expected, strict=True) if three]
+            three = _real(list(chain.from_iterable(three for _, three in told)))
+            self._put(Kind.SUBMITTED, told=_whole([i for i, _ in told]), expected=three.reshape(-1, 3))
         return _real([e.t for e in found]), _whole([job.id for job in jobs])
 
     def _started(self, found: list[Any]) -> _Keys:

@@ -286,14 +286,18 @@ class MetricFold:
             kind = Kind.STARTED
             nodes = devices.spans(block.column(kind, "lengths"), block.column(kind, "devices"))
             table.start(ids[started], t[started], block.column(kind, "attempt"), nodes)
+        outcome, final = block.column(Kind.ENDED, "outcome"), block.column(Kind.ENDED, "final").astype(bool)
         if suspended.size or ended.size:
             leaves = np.concatenate([suspended, ended])
             order = stable_order(leaves, block.size)
             work = [block.column(kind, "work_s") for kind in (Kind.SUSPENDED, Kind.ENDED)]
-            table.leave(ids[leaves[order]], np.concatenate(work)[order], order >= suspended.size)
+            not_ended = np.zeros(suspended.size, dtype=bool)
+            over = np.r_[not_ended, final][order]
+            failed = np.r_[not_ended, ~final & (outcome == Outcomes.FAILED)][order]
+            table.leave(ids[leaves[order]], np.concatenate(work)[order], over, failed)
+            np.add.at(table.suspensions, ids[suspended], 1)
         finals = ended
         if ended.size:
-            outcome, final = block.column(Kind.ENDED, "outcome"), block.column(Kind.ENDED, "final")
             finals = ended[final]
             table.end(ids[ended], t[ended], outcome, final, block.column(Kind.ENDED, "lost_s"))
         rejected = block.at(Kind.REJECTED)

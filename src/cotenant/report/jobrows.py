@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from cotenant.report.columns import Codes
-from cotenant.report.jobtable import WORDS, JobTable, Outcomes
+from cotenant.report.jobtable import EXPECTED, WORDS, JobTable, Outcomes
 
 __all__ = ["JobRows"]
 
@@ -47,6 +47,11 @@ class JobRows:
     def height(self) -> int:
         """Number of jobs."""
         return int(self.ids.size)
+
+    @property
+    def foretold(self) -> bool:
+        """Whether the running time of any job was predicted."""
+        return bool(self._table.expected_s.any())
 
     def detach(self) -> None:
         """Go on with a copy, since the table is about to change."""
@@ -113,7 +118,12 @@ class JobRows:
                 whole = ~np.isnan(table.first_s[ids]) & (table.outcome[ids] != Outcomes.REJECTED)
                 found = np.where(whole, table.end_s[ids] - table.submit_s[ids], np.nan)
             case "work_s":
-                found = table.work_s[ids] + table.open_work_s[ids]
+                found = table.work_s[ids] + table.open_work_s[ids] + table.failed_work_s[ids]
+            case "happened_s":
+                judged = (table.expected_s[ids] > 0) & (table.outcome[ids] == Outcomes.DONE)
+                found = np.where(judged, table.work_s[ids], np.nan)
+            case "expected_s" | "expected_low_s" | "expected_high_s":
+                found = np.where(table.expected_s[ids] > 0, table.stored(name)[ids], np.nan)
             case "ideal_s":
                 work, over = value("work_s", ids), np.isin(table.outcome[ids], _OVER)
                 found = np.where(over & ~np.isnan(table.first_s[ids]) & (work > 0), work, np.nan)
@@ -150,6 +160,8 @@ _NUMBERS = (
     "moves",
     "lost_s",
     "nodes",
+    *EXPECTED,
+    "happened_s",
 )
 _OVER = (Outcomes.DONE, Outcomes.FAILED, Outcomes.CANCELLED)
 

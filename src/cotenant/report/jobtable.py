@@ -15,13 +15,15 @@ from cotenant.report.kinds import Kind
 if TYPE_CHECKING:
     from cotenant.report.block import Block
 
-__all__ = ["NOT_STATED", "SIZE_CLASSES", "WORDS", "JobTable", "Outcomes", "size_class"]
+__all__ = ["EXPECTED", "NOT_STATED", "SIZE_CLASSES", "WORDS", "JobTable", "Outcomes", "size_class"]
 
 Ints = npt.NDArray[Any]
 Floats = npt.NDArray[Any]
 
 NOT_STATED = "behind others"
 """Reason of a waiting job about which the log says nothing: policies speak of the jobs they looked at."""
+EXPECTED = ("expected_s", "expected_low_s", "expected_high_s")
+"""What the forecast of running times says of a job when it is submitted; 0 where it says nothing."""
 WORDS = ("model", "tenant", "user", "job_class")
 """What is told of a job in words that many jobs share."""
 SIZE_CLASSES = ("0", "1", "2-4", "5-8", ">8")
@@ -63,6 +65,10 @@ class JobTable:
         self.gpu_s: Floats = np.zeros(0)
         self.work_s: Floats = np.zeros(0)
         self.open_work_s: Floats = np.zeros(0)
+        self.failed_work_s: Floats = np.zeros(0)
+        self.expected_s: Floats = np.zeros(0)
+        self.expected_low_s: Floats = np.zeros(0)
+        self.expected_high_s: Floats = np.zeros(0)
         self.lost_s: Floats = np.zeros(0)
         self.demand: Floats = np.zeros(0)
         self.rate: Floats = np.zeros(0)
@@ -101,6 +107,10 @@ class JobTable:
             values = block.column(kind, name)
             if values.any():  # zeros that nobody writes take no memory
                 self.stored(name)[ids] = values
+        told = block.column(kind, "told")
+        if told.size:  # only where somebody asks for predictions
+            for name, values in zip(EXPECTED, block.column(kind, "expected").T, strict=True):
+                self.stored(name)[told] = values
         self._names.append(pl.Series(block.names, dtype=pl.String))
         self._name_ids.append(ids.astype(np.int32))
 
@@ -129,13 +139,19 @@ class JobTable:
         np.maximum.at(self.attempts, ids, attempts.astype(np.int32))
         np.maximum.at(self.nodes, ids, nodes.astype(np.int32))
 
-    def leave(self, ids: Ints, work_s: Floats, is_end: npt.NDArray[np.bool_]) -> None:
-        """Note suspensions and ends of attempts, in order, with the attempt's useful work."""
-        np.add.at(self.work_s, ids[is_end], work_s[is_end])
-        open_work = np.where(is_end, 0.0, work_s)
+    def leave(
+        self, ids: Ints, work_s: Floats, final: npt.NDArray[np.bool_], failed: npt.NDArray[np.bool_]
+    ) -> None:
+        """Note suspensions and ends of attempts, in order, with the work done up to there.
+
+        What is neither final nor failed is gone on from: the next of them counts that work again.
+        """
+        self.work_s[ids[final]] = work_s[final]
+        if failed.any():
+            np.add.at(self.failed_work_s, ids[failed], work_s[failed])
+        open_work = np.where(final | failed, 0.0, work_s)
         if open_work.any() or self.open_work_s[ids].any():
             self.open_work_s[ids] = open_work
-        np.add.at(self.suspensions, ids[~is_end], 1)
 
     def end(
         self, ids: Ints, t: Floats, outcome: Ints, final: npt.NDArray[np.bool_], lost_s: Floats | None
@@ -179,10 +195,15 @@ class JobTable:
         """A table that goes its own way."""
         twin = JobTable()
         for name, value in vars(self).items():
-            setattr(twin, name, value.copy() if isinstance(value, np.ndarray) else value)
+            setattr(twin, name, _copied(value) if isinstance(value, np.ndarray) else value)
         twin.words = {name: codes.copy() for name, codes in self.words.items()}
         twin._names, twin._name_ids = list(self._names), list(self._name_ids)
         return twin
+
+
+def _copied(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    # A copy of zeros that nobody wrote would take memory.
+    return column.copy() if column.any() else np.zeros(column.shape, column.dtype)
 
 
 _STORED_AS = {"first_start_s": "first_s", "preemptions": "suspensions"}
