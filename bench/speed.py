@@ -40,6 +40,7 @@ _LOADS: dict[str, tuple[float, ...]] = {
     "gittins": (0.95, 1.6),
     "horus": (2.0,),
     "tong": (0.95, 1.6),
+    "cotenant": (0.95, 2.0),
 }
 _KEY = ("policy", "jobs", "devices", "load", "shape", "seed")
 

@@ -103,7 +103,7 @@ def test_one_gives_way_and_its_neighbours_stay() -> None:
     shared(h, "new", at_s=100.0, runs_s=200.0)
     run = h.run()
     assert run.start_s("new") == pytest.approx(100.0 + GIB / 1e9)  # the state of the largest is saved
-    assert [(victim, to) for _, victim, to in stops(run)][0] == (0, 3)
+    assert stops(run)[0][1:] == (0, 3)
     assert run.starts("small") == [0.0] and run.starts("middle") == [0.0]
 
 
@@ -217,6 +217,25 @@ def test_the_job_that_waits_longest_starts_in_time(
 
 
 # -- cases -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 1.0])
+def test_five_tens_go_into_four_twenty_threes(gap_s: float) -> None:
+    # Case C26.
+    h = make("1x4", forecast=FixedForecast(default=0.9), memory_bytes=23 * GIB)
+    for k in range(5):
+        h.submit(f"j{k}", at_s=gap_s * k, runs_s=50.0, model="m", memory_bytes=10 * GIB)
+    run = h.run()
+    assert [run.start_s(f"j{k}") for k in range(5)] == [gap_s * k for k in range(5)]
+
+
+def test_two_shares_are_two_devices() -> None:
+    # Case C28: one device is empty, half of the other is used.
+    h = make("1x2", forecast=FixedForecast(default=0.9))
+    h.submit("half", runs_s=500.0, model="m", memory_bytes=GIB, compute_milli=500)
+    h.submit("two", at_s=1.0, gpus=2, runs_s=50.0, model="m", memory_bytes=GIB, compute_milli=500)
+    (devices,) = {e.devices for e in h.run().events if isinstance(e, ev.Started) and len(e.devices) > 1}
+    assert devices == (0, 1)
 
 
 def test_gangs_never_hold_a_part() -> None:
