@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cotenant.model.quantities import format_duration
-from cotenant.report.headlines import foretold_in_words, nobody_waits, stuck
+from cotenant.report.headlines import expected_in_words, foretold_in_words, nobody_waits, stuck
 from cotenant.report.tables import percent
 from cotenant.report.unfinished import cut_short, outcome_lines
 from cotenant.runs.batch import Batch
@@ -139,8 +139,10 @@ def closing_lines(batch: Batch) -> list[str]:
         else f"seeds vary {vary}; where a policy meets none of it, all count as 1 in effect",
     ]
     for policy in reversed(manifest.policies):
-        foretold = foretold_in_words([o.summary for o in _kept(batch.of_policy(policy)) if o.summary])
-        if foretold:
+        kept = [o.summary for o in _kept(batch.of_policy(policy)) if o.summary]
+        if expected := expected_in_words(kept):
+            lines.insert(1, f"{policy}: running times were expected {expected}")
+        if foretold := foretold_in_words(kept):
             lines.insert(1, f"{policy}: speeds beside others were foretold {foretold}")
     idle = nobody_waits([o.summary for o in batch.outcomes if o.summary])
     if idle:

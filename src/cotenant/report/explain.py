@@ -21,6 +21,7 @@ from cotenant.report.neighbours import Neighbour, joined
 from cotenant.report.phrases import at, device_range, facts_in_words, plural, rule
 from cotenant.report.promises import Promise, Promises
 from cotenant.report.reasons import meaning
+from cotenant.report.runtimes import Expected, expectation, run_against
 from cotenant.report.stage import Stage
 from cotenant.report.tables import show
 from cotenant.report.waits import Cause, Refusal, Wait, helped
@@ -142,6 +143,7 @@ class _Story:
         self._outcome = "waiting"
         self._verdict = ""
         self._stopped_for = ""
+        self._expected: Expected = None
         self._changes = Changes()
         self._foreseen = Foreseen(-1)
 
@@ -238,7 +240,8 @@ class _Story:
     def submitted(self, event: ev.Submitted, stage: Stage) -> None:
         """The job arrived."""
         self._queue(event.t, stage.ahead(event.job.id)[0])
-        ahead = stage.queue_in_words(event.job.id)
+        self._expected = event.expected_s
+        ahead = stage.queue_in_words(event.job.id) + expectation(self._expected)
         self._step(event.t, "submitted", f"Submitted, asks for {plural(event.job.gpus, 'GPU')}; {ahead}.")
 
     def rejected(self, event: ev.Rejected, stage: Stage) -> None:
@@ -313,7 +316,8 @@ class _Story:
         if event.final:
             self._outcome = event.outcome
             self._verdict = f"{event.outcome} at {at(event.t)} with {kept}."
-            self._step(event.t, event.outcome, f"Ended: {event.outcome}, {kept}.")
+            kept += "." + run_against(event, self._expected)
+            self._step(event.t, event.outcome, f"Ended: {event.outcome}, {kept}")
         else:
             self._queue(event.t, stage.ahead(event.id)[0])
             self._step(
@@ -339,8 +343,7 @@ class _Story:
     def _meet(self, t: float, stage: Stage) -> None:
         if self.job is None:
             return
-        now = stage.neighbours(self.job.id)
-        if now != set(self._beside):
+        if (now := stage.neighbours(self.job.id)) != set(self._beside):
             self._foreseen.changed(t)
         for other in sorted(set(self._beside) - now):
             start, rate = self._beside.pop(other)

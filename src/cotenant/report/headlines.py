@@ -13,7 +13,7 @@ from cotenant.report.phrases import plural
 from cotenant.report.rundir import Run
 from cotenant.report.tables import percent
 
-__all__ = ["foretold_in_words", "headline", "nobody_waits", "single", "stuck"]
+__all__ = ["expected_in_words", "foretold_in_words", "headline", "nobody_waits", "single", "stuck"]
 
 _EVEN = 0.005
 """A mean error that is told as none in either direction."""
@@ -140,13 +140,8 @@ def foretold_in_words(summaries: Sequence[Mapping[str, Any]]) -> str | None:
     def mean(key: str) -> float:
         return sum(float(s[f"forecast_{key}"]) for s in kept) / len(kept)
 
-    inside, reading = mean("inside_share"), ""
-    sides = sum(s["forecast_sides"] for s in kept)
-    far = max(_FAR, 2 * math.sqrt(_PROMISED * (1 - _PROMISED) / sides))
-    if inside < _PROMISED - far:
-        reading = ", so the intervals are too narrow"
-    elif inside > _PROMISED + far and mean("width_mean") > _WIDE:
-        reading = ", so the intervals are wider than need be"
+    inside, sides = mean("inside_share"), sum(s["forecast_sides"] for s in kept)
+    reading = _reading(inside, sides, wide=mean("width_mean") > _WIDE)
     bias, judged = mean("bias_mean"), mean("judged_share")
     if abs(bias) < _EVEN:
         lean = "neither too optimistic nor too pessimistic"
@@ -156,6 +151,42 @@ def foretold_in_words(summaries: Sequence[Mapping[str, Any]]) -> str | None:
         f"right within {mean('error_mean'):.2g} on average; {percent(inside, 0)} inside the 90 % interval"
         f" ({percent(mean('inside_hours_share'), 0)} by job-hours){reading}; {lean}; of {plural(sides, 'speed')}"
         + (f" ({percent(judged, 0)} of the time beside others can be judged)" if judged < _NEARLY_ALL else "")
+    )
+
+
+def _reading(inside: float, count: int, *, wide: bool) -> str:
+    far = max(_FAR, 2 * math.sqrt(_PROMISED * (1 - _PROMISED) / count))
+    if inside < _PROMISED - far:
+        return ", so the intervals are too narrow"
+    return ", so the intervals are wider than need be" if inside > _PROMISED + far and wide else ""
+
+
+def expected_in_words(summaries: Sequence[Mapping[str, Any]]) -> str | None:
+    """How right the forecast of running times was, mean over seeds; None where nobody was done that it told of.
+
+    >>> expected_in_words([{"runtime_jobs": 90, "runtime_jobs_not_done": 10, "runtime_factor_median": 1.32,
+    ...     "runtime_bias_factor": 1.1, "runtime_inside_share": 0.89, "runtime_factor_width_median": 71.0}])
+    'within x1.32 (median); 89 % inside the 90 % interval, its ends x71 apart; too long by x1.1; of 90 jobs done (10 ended otherwise)'
+    """
+    kept = [s for s in summaries if s.get("runtime_jobs")]
+    if not kept:
+        return None
+
+    def mean(key: str) -> float:
+        return sum(float(s[f"runtime_{key}"]) for s in kept) / len(kept)
+
+    jobs, others = (sum(s[key] for s in kept) for key in ("runtime_jobs", "runtime_jobs_not_done"))
+    known = all(s["runtime_factor_width_median"] is not None for s in kept)
+    width = mean("factor_width_median") if known else math.inf
+    inside, bias = mean("inside_share"), mean("bias_factor")
+    apart = f", its ends x{width:.3g} apart" if known and width >= 1 + _EVEN else ""
+    lean = "neither too long nor too short"
+    if abs(math.log(bias)) >= _EVEN:
+        lean = f"too long by x{bias:.3g}" if bias > 1 else f"too short by x{1 / bias:.3g}"
+    return (
+        f"within x{mean('factor_median'):.3g} (median); {percent(inside, 0)} inside the 90 % interval{apart}"
+        f"{_reading(inside, jobs, wide=width > 1 + _WIDE)}; {lean}; of {plural(jobs, 'job')} done"
+        + (f" ({others:,} ended otherwise)" if others else "")
     )
 
 

@@ -17,6 +17,7 @@ from cotenant.report.columns import stable_order
 from cotenant.report.jobrows import JobRows
 from cotenant.report.jobtable import SIZE_CLASSES, Outcomes, size_class
 from cotenant.report.occupancy import Channel, Occupancy
+from cotenant.report.runtimes import runtimes
 
 if TYPE_CHECKING:
     from cotenant.report.fold import MetricFold
@@ -127,6 +128,7 @@ def build_metrics(fold: MetricFold, evidence: dict[str, float]) -> RunMetrics:
         "rejected_by_reason": dict(sorted(fold.rejected.items())),
         "speeds_by_source": _evidence(evidence),
         **calibration,
+        **runtimes(jobs),
         "by_size": by_group(jobs, size_class(jobs.column("gpus")), list(SIZE_CLASSES), end_s),
         "by_tenant": dict(sorted(by_group(jobs, jobs.column("tenant"), jobs.words("tenant"), end_s).items())),
     }

@@ -156,6 +156,28 @@ METRICS: tuple[Metric, ...] = (
         ("forecast_bias_mean", "Foretold less happened, mean", "", "Above 0: too optimistic."),
     ),
     *_group(
+        "Forecast of running times",
+        (
+            "runtime_factor_median",
+            "Running times, off by a factor of (median)",
+            "low",
+            "The larger of expected and happened over the smaller, of jobs that were done; 1 is right.",
+        ),
+        (
+            "runtime_bias_factor",
+            "Expected over happened, median",
+            "",
+            "Above 1: jobs were expected to run longer than they did.",
+        ),
+        (
+            "runtime_inside_share",
+            "Running times inside the 90 % interval",
+            "",
+            "Of the jobs that were done; 90 % is what the forecast promises.",
+        ),
+        ("runtime_factor_width_median", "High over low end, median", "", "Width of the interval."),
+    ),
+    *_group(
         "Jobs",
         ("jobs_submitted", "Submitted", "", "All jobs of the workload."),
         ("jobs_finished", "Finished", "high", "Ended as done."),
