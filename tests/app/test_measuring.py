@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,13 @@ for _ in range(int(sys.argv[1])):
     log.write(f"{time.monotonic_ns()}\\n")
 print("trained")
 sys.exit(int(sys.argv[2]))
+"""
+
+HEARS_CTRL_C = """
+import runpy, signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("cotenant", run_name="__main__", alter_sys=True)
 """
 
 
@@ -102,6 +111,44 @@ def test_profile_of_a_run_that_fails_or_cannot_start(tmp_path: Path, script: str
     assert (nameless.returncode, "give --model" in nameless.stderr) == (1, True)
     device = _run("profile", "--device", "cpu:4095", "--", "true", folder=tmp_path)
     assert (device.returncode, "core 4095 is not there" in device.stderr) == (1, True)
+    # Refused before the run, not after hours of it.
+    nowhere = _run("profile", "-o", "gone/x.json", "--", "touch", "ran", folder=tmp_path)
+    assert (nowhere.returncode, "there is no folder gone" in nowhere.stderr) == (1, True)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_profile_that_is_interrupted_tells_what_it_saw_and_that_it_was(tmp_path: Path) -> None:
+    words = [
+        "profile",
+        "--every",
+        "100ms",
+        "-o",
+        "seen.json",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        "touch ran; sleep 60",
+    ]
+    run = subprocess.Popen(
+        [sys.executable, "-c", HEARS_CTRL_C, *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(600):
+        if (tmp_path / "ran").exists():
+            break
+        time.sleep(0.05)
+    time.sleep(0.5)
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "interrupted" in err
+    found = json.loads(out)
+    assert (found["interrupted"], found["exit_code"]) == (True, None)
+    assert json.loads((tmp_path / "seen.json").read_text()) == found
 
 
 JOBS = """

@@ -90,3 +90,20 @@ def test_questions_that_make_no_sense_are_refused_and_thin_answers_say_so(trace:
     assert "rule of thumb" in err
     # 24 jobs, a quarter of them a hundred times as long: the first ranges cannot hold what they promise.
     assert "and 24 jobs are few for that" in run(trace, "--evaluate")[2]
+
+
+@pytest.mark.parametrize("rows", [[], ["a,0,50,1,failed", "b,5,60,1,cancelled"]])
+def test_a_history_without_an_end_foretells_nothing(tmp_path: Path, rows: list[str]) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("\n".join(["name,submit_s,duration_s,gpus,outcome", *rows]) + "\n")
+    code, out, err = run(str(path), "--gpus", "2")
+    assert (code, out) == (1, "")
+    assert f"no job of it ended well ({len(rows)} jobs in all)" in err
+
+
+def test_json_says_where_the_history_ends(trace: str) -> None:
+    # The longest of the history's jobs ran 6,000 s.
+    for elapsed, beyond in (("10min", False), ("2h", True)):
+        code, out, err = run(trace, "--user", "ann", "--elapsed", elapsed, "--json")
+        assert (code, json.loads(out)["beyond_history"]) == (0, beyond)
+        assert ("rule of thumb" in err) == beyond

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.profiles.wholefile import write_whole
+from cotenant.errors import ConfigError
+from cotenant.profiles.wholefile import check_place, write_whole
 
 CUT_AT = 4096
 """Bytes after which the system kills a writer."""
@@ -102,3 +103,24 @@ def test_what_is_no_regular_file_is_written_to_as_it_is(tmp_path: Path) -> None:
     assert not Path("/dev/null").is_file()
     with pytest.raises(IsADirectoryError):
         write_whole(tmp_path, b"x")
+
+
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "gone" / "fit.json", b"x")
+    assert caught.value.filename == str(tmp_path / "gone" / "fit.json")
+
+
+def test_places_are_checked_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_place(tmp_path / "new.json")
+    check_place("new.json")
+    check_place("/dev/null")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError, match=r"there is no folder .*gone"):
+        check_place(tmp_path / "gone" / "fit.json")
+    with pytest.raises(ConfigError, match="is a folder"):
+        check_place(tmp_path)
+    # Modes do not hold root back, so the system's answer is given.
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(ConfigError, match="read-only"):
+        check_place(tmp_path / "new.json")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.app import completing
-from cotenant.app.console import note, print_json, print_table, say
+from cotenant.app.console import note, print_json, print_table, say, warn
 from cotenant.app.predicting import predict
 from cotenant.app.steps import OwnTypes, use_own_types
 from cotenant.errors import ConfigError, UnknownNameError, UsageError
@@ -67,7 +67,9 @@ def fit(
 ) -> None:
     """Fit the interference predictor on measured co-runs, and write it with its model card."""
     from cotenant.predictors.interference.modelfile import save_predictor
+    from cotenant.profiles.wholefile import check_place
 
+    check_place(output)
     predictor, files, seconds = _fitted(tables or [], solo, zoo)
     card = save_predictor(predictor, output, files=files)
     if as_json:
@@ -88,13 +90,17 @@ def _members(found: dict[str, Any]) -> str:
     return ", ".join(f"{name} {weight:.0%}" for name, weight in best[:3])
 
 
+def _table(path: Path) -> Path:
+    return path / "pairs.csv" if path.is_dir() else path
+
+
 def _tables(paths: list[Path], solo: Path | None) -> tuple[list[CoRun], list[SoloRun], list[Path]]:
     from cotenant.profiles.runsfile import read_co_runs, read_solo_runs
 
     runs: list[CoRun] = []
     files: list[Path] = []
     for path in paths:
-        file = path / "pairs.csv" if path.is_dir() else path
+        file = _table(path)
         runs.extend(read_co_runs(file))
         files.append(file)
     beside = solo or files[0].parent / "solo_profiles.csv"
@@ -266,17 +272,21 @@ def evaluate(  # noqa: PLR0917
     from cotenant.predictors.interference.evaluate import judge_by, write_predictions
     from cotenant.predictors.interference.rows import IMPLAUSIBLE, plausible
     from cotenant.profiles.runsfile import read_co_runs
+    from cotenant.profiles.wholefile import check_place
 
     fields = [field for field in by.split(",") if field]
     for field in fields:
         if field not in ("source", "gpu_type"):
             raise UnknownNameError("field", field, ("source", "gpu_type"))
-    runs, wrong = plausible(read_co_runs(asked))
+    if output is not None:
+        check_place(output)
+    runs, wrong = plausible(read_co_runs(_table(asked)))
     if not runs:
         raise ConfigError(f"{asked}: holds no co-runs; --on takes a table of co-runs to predict")
     if wrong:
         note(f"{asked}: speeds above {IMPLAUSIBLE:g} times alone are implausible; not judged by: {wrong:,}")
     predictor, _, seconds = _fitted([fitted], solo, zoo)
+    _tell_seen(predictor, runs, asked)
     start = time.process_time()
     predictions = predictor.predict(runs)
     took = time.process_time() - start
@@ -286,6 +296,21 @@ def evaluate(  # noqa: PLR0917
     _show(reports, predictions, as_json, seconds, took)
     if output is not None and not as_json:
         say(f"wrote {output}: {sum(map(len, predictions)):,} predictions")
+
+
+def _tell_seen(predictor: AdaptiveInterferencePredictor, runs: list[CoRun], asked: Path) -> None:
+    """Rows that were learnt from are no test: errors on them look smaller than they are."""
+
+    def row(run: CoRun) -> tuple[Any, ...]:
+        return run.source, run.device_type, tuple((side.job, side.speed) for side in run.sides)
+
+    learnt = set(map(row, predictor.runs))
+    seen = sum(row(run) in learnt for run in runs)
+    if seen:
+        warn(
+            f"{asked}: {seen:,} of {len(runs):,} co-runs are in the table of --fit, too; errors on them are those of "
+            "what was learnt, not of a forecast"
+        )
 
 
 def _show(

@@ -53,11 +53,14 @@ def profile(
 ) -> None:
     """Sample a run: its steps, its use of the devices, their readings."""
     from cotenant.profiles.measure.profiling import open_samplers, profile_run
+    from cotenant.profiles.wholefile import check_place
 
     if output is not None and output.suffix not in (".json", ".csv"):
         raise ConfigError(f"{output}: write to a .json or a .csv file")
     if output is not None and output.suffix == ".csv" and not model:
         raise ConfigError("a row of solo profiles needs a name: give --model (and --batch)")
+    if output is not None:
+        check_place(output)
     every_s = duration_of("--every", every)
     limit_s = duration_of("--for", duration) if duration else None
     samplers, target = open_samplers(device, dcgm)
@@ -70,6 +73,9 @@ def profile(
         print_json(msgspec.to_builtins(found))
     else:
         _show_profile(found)
+    if found.interrupted:
+        note("interrupted: what was seen up to then is told" + (f", and in {output}" if output else ""))
+        raise typer.Exit(130)
     if found.exit_code:
         raise ConfigError(f"the run ended with exit code {found.exit_code}")
 

@@ -122,13 +122,19 @@ def _from_history(workload: Any, job: Any, elapsed_s: float, as_json: bool) -> N
 
     forecast = learnt(workload)
     count, what = forecast.alike(job)
+    if not count:
+        raise ConfigError(
+            f"{workload.name}: no job of it ended well ({len(workload):,} jobs in all), so there is nothing to learn from"
+        )
+    beyond = elapsed_s > forecast.longest_s(job)
+    if beyond:
+        note("no job of the history that it is compared with ran so long; what follows is a rule of thumb")
     found = {q: forecast.quantile_s(job, q, elapsed_s) for q in _QUANTILES}
     if as_json:
         told = {f"p{round(100 * q)}": seconds for q, seconds in found.items()}
-        print_json({"runs_s": told, "elapsed_s": elapsed_s, "latest_alike": count, "alike_share": list(what)})
+        body = {"runs_s": told, "elapsed_s": elapsed_s, "beyond_history": beyond}
+        print_json(body | {"latest_alike": count, "alike_share": list(what)})
         return
-    if elapsed_s > forecast.longest_s(job):
-        note("no job of the history that it is compared with ran so long; what follows is a rule of thumb")
     whole = "in all" if elapsed_s else ""
     rows = [(f"{q:.0%} of such jobs", format_duration(seconds), whole) for q, seconds in found.items()]
     print_table(("ended within", "", ""), rows, right=("",))

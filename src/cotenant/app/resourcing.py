@@ -242,7 +242,10 @@ def _fitted(fit: Path, works: Path | None, save: Path | None) -> tuple[ResourceP
     from cotenant.predictors.resources.predictor import ResourcePredictor
     from cotenant.predictors.resources.work import read_works, zoo_works
     from cotenant.profiles.runsfile import read_solo_runs
+    from cotenant.profiles.wholefile import check_place
 
+    if save is not None:
+        check_place(save)
     fit = _place(fit)
     own = read_works(works) if works is not None else ()
     rows, unknown = observed(read_solo_runs(fit), (*zoo_works(), *own))

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
 
-__all__ = ["write_whole"]
+from cotenant.errors import ConfigError
+
+__all__ = ["check_place", "write_whole"]
+
+
+def check_place(path: Path | str) -> None:
+    """Check that a file can be written there, before the work whose result it is to hold.
+
+    Raises
+    ------
+    ConfigError
+        If it is a folder, its folder is not there, or nothing may be written in it.
+    """
+    place = Path(path)
+    if place.is_symlink():
+        place = place.resolve()
+    if place.is_dir():
+        raise ConfigError(f"{path}: is a folder; name a file to write")
+    if place.exists() and not place.is_file():
+        return
+    folder = place.parent
+    if not folder.is_dir():
+        raise ConfigError(f"{path}: cannot be written, there is no folder {folder}; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{path}: cannot be written, the folder {folder} is read-only for us")
 
 
 def write_whole(path: Path | str, data: bytes) -> None:
@@ -36,10 +61,19 @@ def write_whole(path: Path | str, data: bytes) -> None:
         if place.exists():
             shutil.copymode(place, beside)
         beside.replace(place)
+    except OSError as error:
+        _away(beside)
+        # The file beside it is nobody's concern: the one asked for is named.
+        raise OSError(error.errno, error.strerror, str(place)) from error
     except BaseException:
-        beside.unlink(missing_ok=True)
+        _away(beside)
         raise
     _settle(place.parent)
+
+
+def _away(beside: Path) -> None:
+    with contextlib.suppress(OSError):
+        beside.unlink()
 
 
 def _settle(folder: Path) -> None:

@@ -164,6 +164,24 @@ def test_the_commands_fit_predict_and_evaluate(tmp_path: Path) -> None:
     assert sum(errors) / len(errors) < 0.03
 
 
+def test_judging_by_rows_that_were_learnt_from_is_told(tmp_path: Path) -> None:
+    runs = _runs()
+    (tmp_path / "on").mkdir()
+    write_co_runs(tmp_path / "pairs.csv", runs[:40])
+    write_co_runs(tmp_path / "on" / "pairs.csv", runs[30:55])
+    write_solo_runs(tmp_path / "solo_profiles.csv", _solos())
+    words = ["predict", "evaluate", "--fit", str(tmp_path), "--on", str(tmp_path / "on"), "--zoo", "additive"]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0
+    # Rows 30 to 39 are in both.
+    assert "10 of 25 co-runs are in the table of --fit" in done.stderr
+    assert json.loads(done.stdout)["reports"][-1]["sides"] == 50
+    for command in (words, ["fit", str(tmp_path)]):
+        refused = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "gone" / "x")])
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert "gone" in refused.stderr and ".tmp" not in refused.stderr
+
+
 def test_without_a_table_the_campaign_that_comes_with_the_package_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,7 +60,7 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     command : tuple of str
     seconds : float
     exit_code : int or None
-        None if it was stopped because the time asked for was over.
+        None if it was stopped: the time asked for was over, or somebody interrupted.
     samples : int
     devices : dict
         Source (``cpu``, ``nvml``, ``dcgm``) to a summary for each of its devices.
@@ -71,6 +71,8 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     steps : StepProfile or None
         None if it reported fewer than three after the warm-up.
     steps_seen : int
+    interrupted : bool
+        Ctrl-C ended it.
     """
 
     command: tuple[str, ...]
@@ -82,6 +84,7 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     failures: dict[str, int]
     steps: StepProfile | None
     steps_seen: int
+    interrupted: bool = False
 
 
 def open_samplers(device: str = "", dcgm: str = "") -> tuple[dict[str, Sampler], Target | None]:
@@ -232,6 +235,7 @@ class _Watch:
         self._taken: list[tuple[int, str, Snapshot]] = []
         self._began = time.monotonic()
         self._pids: set[int] = {process.pid}
+        self._interrupted = False
 
     def until_end(self, every_s: float, limit_s: float | None) -> int | None:
         """Sample until the run ends; returns its exit code, None if it was stopped."""
@@ -246,6 +250,7 @@ class _Watch:
                 except subprocess.TimeoutExpired:
                     self._sample(keep=True)
         except KeyboardInterrupt:
+            self._interrupted = True
             return None
 
     def _sample(self, *, keep: bool) -> None:
@@ -291,6 +296,7 @@ class _Watch:
             failures=failures,
             steps=step_profile(self._steps, self._warmup),
             steps_seen=len(self._steps),
+            interrupted=self._interrupted,
         )
 
 
