@@ -139,7 +139,8 @@ def test_company_in_which_one_is_too_slow_is_parted_and_not_formed_again() -> No
     together = [e for e in run.events if isinstance(e, ev.Started) and e.why.rule == "best-partners"]
     assert len(together) == 1
     # Suspended at once, the second goes on when the first has ended.
-    assert run.end_s("a") < 1010.0
+    end_s = run.end_s("a")
+    assert end_s is not None and end_s < 1010.0
 
 
 def test_levels_double_and_stop_at_the_top() -> None:
