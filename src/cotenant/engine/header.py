@@ -51,6 +51,8 @@ def _told(settings: Settings) -> dict[str, Any]:
         told = {name: value for name, value in told.items() if not name.startswith("sample_")}
     if settings.elastic_speed == "linear":
         del told["elastic_speed"]
+    if not settings.elastic_shares:
+        del told["elastic_shares"]
     return told
 
 

@@ -10,7 +10,7 @@ from cotenant.model.placement import DEVICE_MILLI, Placement
 from cotenant.model.ports import Truth
 from cotenant.model.settings import Settings
 
-__all__ = ["ALONE", "Companies", "Company", "Pace", "is_plain"]
+__all__ = ["ALONE", "Companies", "Company", "Pace", "granted_milli", "is_plain"]
 
 Pace = tuple[float, str]
 """A speed relative to alone, and where it comes from."""
@@ -146,16 +146,24 @@ class Companies:
         """The long way: for shares with a ceiling, partitions and time slices."""
         members, share = company.members, run.place.share
         if len(members) == 1:
-            return _ceiling(run), "alone"
+            return self._fraction(run, members), "alone"
         if share.mode == "time-sliced":
             return self._in_turn(run, company)
         if all(_partitioned(m) for m in members):
             # Everyone has the fraction it declared, and its running time is for that fraction.
-            return _ceiling(run), "partitioned"
+            return self._fraction(run, members), "partitioned"
         found = (company.paces or self.paces(company))[run.job.model]
         if share.compute_limit_milli >= DEVICE_MILLI:
             return found
         return min(found[0], _ceiling(run)), found[1]
+
+    def _fraction(self, run: Attempt, members: tuple[Attempt, ...]) -> float:
+        """Speed by the compute granted, relative to the fraction declared."""
+        gain = self._settings.elastic_shares
+        if not gain or not _partitioned(run) or run.place.share.mode != "spatial":
+            return _ceiling(run)
+        granted = granted_milli(run, members) / run.job.compute_milli
+        return granted if granted <= 1.0 else 1.0 + gain * (granted - 1.0)
 
     def _in_turn(self, run: Attempt, company: Company) -> Pace:
         """Turns get equal time; those of one turn disturb each other while it lasts."""
@@ -177,6 +185,24 @@ def turn_of(run: Attempt, members: tuple[Attempt, ...]) -> tuple[list[Attempt], 
     mates = [m for m in members if m is run or (mine >= 0 and m.place.share.turn == mine)]
     turns = {t if (t := m.place.share.turn) >= 0 else ~m.job.id for m in members}
     return mates, len(turns)
+
+
+def granted_milli(run: Attempt, members: tuple[Attempt, ...]) -> float:
+    """Compute that one of several partitions gets, in thousandths of a device.
+
+    What is guaranteed to nobody is divided in proportion to the guarantees, up to each one's ceiling;
+    what a ceiling leaves over goes to the others.
+    """
+    left, rest = float(DEVICE_MILLI), list(members)
+    while True:
+        each = left / sum([m.place.share.compute_milli for m in rest])
+        full = [m for m in rest if m.place.share.compute_limit_milli <= each * m.place.share.compute_milli]
+        if run in full:
+            return run.place.share.compute_limit_milli
+        if not full:
+            return each * run.place.share.compute_milli
+        left -= sum([m.place.share.compute_limit_milli for m in full])
+        rest = [m for m in rest if m not in full]
 
 
 def _with(members: tuple[Attempt, ...], run: Attempt) -> tuple[Attempt, ...]:

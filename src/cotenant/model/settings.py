@@ -30,6 +30,10 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
     elastic_speed : {"linear", "workers"}
         Speed of elastic jobs by size: proportional to the number of devices (at the slowest type's pace), or
         by logical workers in turn (``model.workers``), which may also use a mix of types.
+    elastic_shares : float
+        What a job with a declared fraction gains from compute beyond it: its speed is 1 plus this many
+        times the excess, relative to its fraction. 0: nothing; 1: it speeds up in proportion. Compute
+        that nobody is guaranteed is divided by guarantees, up to each share's ceiling.
     type_order : {"fastest", "slowest", "largest-memory", "declared"}
         Which device type is tried first.
     max_sharers : int
@@ -74,6 +78,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
     span_speed: float = 0.8
     mixed_types: bool = False
     elastic_speed: Literal["linear", "workers"] = "linear"
+    elastic_shares: float = 0.0
     type_order: Literal["fastest", "slowest", "largest-memory", "declared"] = "fastest"
     max_sharers: int = 4
     starts_per_event: int = 0
@@ -124,8 +129,9 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
             value = getattr(self, name)
             if not low < value <= high:
                 raise ConfigError(f"setting {name} must lie in ({low}, {high}], found {value}")
-        if self.sample_noise > 1:
-            raise ConfigError(f"setting sample_noise must lie in [0, 1], found {self.sample_noise}")
+        for name in ("sample_noise", "elastic_shares"):
+            if getattr(self, name) > 1:
+                raise ConfigError(f"setting {name} must lie in [0, 1], found {getattr(self, name)}")
         if self.state_bytes_per_s <= 0 or self.slice_s <= 0 or self.max_sharers < 1:
             raise ConfigError("settings state_bytes_per_s, slice_s and max_sharers must be positive")
         return self

@@ -75,6 +75,8 @@ class Points(Index):
     view : View
     by_length : bool
         Whether jobs of a point are kept apart by predicted work left: four lines for each doubling.
+    by_tenant : bool
+        Whether tenants are kept apart even if none has a ceiling.
 
     Attributes
     ----------
@@ -86,8 +88,8 @@ class Points(Index):
         Those found blocked, whose first job may not have been told why.
     """
 
-    def __init__(self, view: View, by_length: bool = False) -> None:
-        self._view, self._by_length = view, by_length
+    def __init__(self, view: View, by_length: bool = False, by_tenant: bool = False) -> None:
+        self._view, self._by_length, self._by_tenant = view, by_length, by_tenant
         self._serial = 0
         self.living: dict[Point, None] = {}
         self.open: dict[Point, None] = {}
@@ -96,7 +98,7 @@ class Points(Index):
         self._build()
 
     def _build(self) -> None:
-        self._apart = bool(self._view.books.limits)
+        self._apart = self._by_tenant or bool(self._view.books.limits)
         self._points: dict[PointKey, Point] = {}
         self._in: dict[int, tuple[Point, int]] = {}
         for group in (self.living, self.open, self.untold):
