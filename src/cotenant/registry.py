@@ -95,7 +95,7 @@ def load_object(spec: str, method: str = "") -> Any:
 def _module(source: str) -> ModuleType:
     if not source.endswith(".py"):
         try:
-            return importlib.import_module(source)
+            return _imported(source)
         except (Exception, SystemExit) as error:
             raise _failed(source, error) from error
     path = Path(source)
@@ -113,6 +113,21 @@ def _module(source: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         raise _failed(source, error) from error
     return module
+
+
+def _imported(name: str) -> ModuleType:
+    """An installed module, else one of the working folder, as ``python -m`` would find it."""
+    top = name.partition(".")[0]
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        here = Path.cwd()
+        if error.name != top or not ((here / top).is_dir() or (here / f"{top}.py").is_file()):
+            raise
+        # Last, so that nothing in this folder stands before what is installed.
+        sys.path.append(str(here))
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
 
 
 def _failed(source: str, error: BaseException) -> ConfigError:

@@ -91,6 +91,11 @@ def _members(found: dict[str, Any]) -> str:
 
 
 def _table(path: Path) -> Path:
+    """The table that is meant: a file, a folder with one, or a campaign that comes with the package."""
+    from cotenant.profiles.shipped import shipped_campaigns
+
+    if not path.exists():
+        path = shipped_campaigns().get(str(path), path)
     return path / "pairs.csv" if path.is_dir() else path
 
 
@@ -181,6 +186,8 @@ def interference(  # noqa: PLR0917
         raise ConfigError(f"give two or more jobs that are to share a device, found {len(jobs)}")
     if not device.strip():
         raise UsageError("--device is empty; name the device type, for example --device V100")
+    if device.startswith("cpu:"):
+        device = _core_type(device)
     for name in jobs:
         if not name.strip() or name.strip().startswith("/"):
             raise UsageError(f"job {name!r} names no model; write model/bBATCH, for example ResNet-50/b64")
@@ -200,6 +207,14 @@ def interference(  # noqa: PLR0917
     ]
     print_table(("job", "speed beside the others", "90% interval", "slowdown", "known"), rows)
     say(_memory_line(jobs, found, world))
+
+
+def _core_type(device: str) -> str:
+    """The type under which ``measure`` files cores of this machine, such as ``cpu:0``."""
+    from cotenant.profiles.corerates import core_set_of, core_type
+
+    cores = core_set_of(device)
+    return device if cores is None else core_type(cores)
 
 
 def _memory_line(jobs: list[str], found: list[SidePrediction], world: tuple[str, str]) -> str:

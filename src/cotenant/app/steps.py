@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.app.console import note, warn
-from cotenant.errors import UnknownNameError
+from cotenant.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from cotenant.profiles.graph.ir import Options
@@ -75,6 +75,8 @@ def known_types(device: str, measured: Collection[str] = ()) -> list[str]:
     ------
     UnknownNameError
         For a type that nobody knows.
+    UsageError
+        If there are only commas.
     ConfigError
         For cores that are not there.
     """
@@ -82,7 +84,10 @@ def known_types(device: str, measured: Collection[str] = ()) -> list[str]:
     from cotenant.profiles.corerates import core_set_of, core_sheet, core_type
 
     found = []
-    for name in filter(None, map(str.strip, _split(device))):
+    names = [name for name in map(str.strip, _split(device)) if name]
+    if device and not names:
+        raise UsageError(f"--device {device!r} names no device type; write one such as A100, or A100,T4")
+    for name in names:
         cores = None if name in measured or canonical_type(name) is not None else core_set_of(name)
         if cores is None:
             found.append(name if name in measured else datasheet(name).name)

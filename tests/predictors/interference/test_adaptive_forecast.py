@@ -224,6 +224,17 @@ def test_what_does_not_come_with_the_package_must_be_given(tmp_path: Path) -> No
         assert alone.exit_code == 2 and "--solo goes with a table of co-runs" in alone.stderr
 
 
+def test_cores_and_the_packages_campaigns_go_by_their_short_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cotenant.profiles.corerates.core_set_of", lambda _: (0,))
+    monkeypatch.setattr("cotenant.profiles.corerates.cpu_model", lambda: "AMD EPYC")
+    pair = ["predict", "interference", "convolution/b8", "recurrent/b16", "--json"]
+    run = CliRunner().invoke
+    long, short = (run(app, [*pair, "--device", name]) for name in ("AMD EPYC x1", "cpu:0"))
+    assert json.loads(short.stdout) == json.loads(long.stdout)
+    named = run(app, [*pair, "--device", "AMD EPYC x1", "--fit", "cpu"])
+    assert json.loads(named.stdout) == json.loads(long.stdout)
+
+
 def test_commands_refuse_in_words(tmp_path: Path) -> None:
     run = CliRunner().invoke
     write_co_runs(tmp_path / "pairs.csv", _runs()[:3])

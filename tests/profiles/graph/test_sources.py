@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,18 @@ def test_features_of_ones_own_file_as_json_and_as_a_table(tmp_path: Path) -> Non
     assert "1.152 kFLOP" in shown.stdout
 
 
+def test_a_module_of_the_working_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mynets").mkdir()
+    (tmp_path / "mynets" / "small.py").write_text(BUILDER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [one for one in sys.path if one])
+    done = run("features", "mynets.small:build", "--batch", "2", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["options"]["batch"] == 2
+    missing = run("features", "mynets.large:build")
+    assert (missing.exit_code, "No module named 'mynets.large'" in missing.stderr) == (1, True)
+
+
 def test_memory_as_a_table_with_a_verdict_for_each_type(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(BUILDER)
     source = f"{tmp_path / 'net.py'}:build"
@@ -225,6 +238,7 @@ def test_memory_as_a_table_with_a_verdict_for_each_type(tmp_path: Path) -> None:
         (("features", "VAE@MNIST", "--optimiser", "adm"), 2, 'did you mean "adam"'),
         (("features", "nowhere.py:build"), 1, "no such file: nowhere.py"),
         (("predict", "memory", "VAE@MNIST", "--device", "T5"), 2, "device type"),
+        (("predict", "memory", "VAE@MNIST", "--device", ","), 2, "names no device type"),
         (
             ("predict", "memory", "VAE@MNIST", "--device", "T4", "--cpu"),
             2,
