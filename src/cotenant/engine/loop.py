@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from cotenant.engine import mistakes
+from cotenant.engine.autoscaler import autoscaled
 from cotenant.engine.collector import seldom_collected
 from cotenant.engine.foreseen import foreseen
 from cotenant.engine.foretelling import Foretelling
@@ -109,7 +110,7 @@ class Loop:
         self._appliers = watched(self.state, on_event) if on_event else self.state.appliers
         if (half_life_s := getattr(policy, "usage_half_life_s", None)) is not None:
             self.state.track_usage(half_life_s)
-        self.policy, self.executor = policy, executor
+        self.policy, self.executor = policy, autoscaled(self.state, executor)
         self.view = View(self.state, forecast, seed)
         self.log = log or LogWriter()
         self._observers = tuple(observers)
@@ -118,7 +119,7 @@ class Loop:
         self._wake = _INF
         self._stopped = False
         self._starts_now, self._most_starts = 0, self.settings.starts_per_event
-        self._wakes = Wakes(self.state, executor, policy)
+        self._wakes = Wakes(self.state, self.executor, policy)
         self._foretelling = Foretelling(self.state, forecast, self._happen)
         Learning(self.state, forecast)
         self._idle = getattr(policy, "idle_without_queue", False)

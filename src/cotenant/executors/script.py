@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Sequence
 
 from cotenant.model.events import Event
@@ -49,6 +50,11 @@ class Incidents:
         self._events = sorted(events, key=lambda e: e.t)
         self._at = 0
         self.next_s = self._events[0].t if self._events else math.inf
+
+    def add(self, event: Event) -> None:
+        """Another event to be played, not before those of the past."""
+        insort(self._events, event, lo=self._at, key=lambda e: e.t)
+        self.next_s = self._events[self._at].t
 
     def due(self, t: float) -> list[Event]:
         """Take the events up to ``t``."""

@@ -143,6 +143,11 @@ class SimulatedExecutor(Storing):
             heappop(self._heap)
         return not self._heap and self._outside_s == _INF
 
+    def schedule(self, event: ev.Event) -> None:
+        """Let an event of the cluster happen, at its time or now."""
+        self._incidents.add(event)
+        self._outside_s = max(self._now, min(self._arrivals.next_s, self._incidents.next_s))
+
     def running(self) -> Mapping[int, Placement]:
         """What runs."""
         return {job_id: run.place for job_id, run in self._runs.items()}
