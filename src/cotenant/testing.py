@@ -71,6 +71,7 @@ class _Strict:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.usage_half_life_s = getattr(policy, "usage_half_life_s", None)
+        self.uses_predictions = getattr(policy, "uses_predictions", True)
 
     def decide(self, view: View) -> Plan:
         """Decide, then close the view."""

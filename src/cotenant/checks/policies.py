@@ -128,6 +128,7 @@ class _Watched:
         self._number = number
         # What the loop asks of a policy beside its decisions.
         self.usage_half_life_s = getattr(policy, "usage_half_life_s", None)
+        self.uses_predictions = getattr(policy, "uses_predictions", True)
 
     def decide(self, view: View) -> Plan:
         """Decide, and compare before and after."""
