@@ -59,5 +59,9 @@ RULE_WORDS: dict[str, str] = {
     "goodput-grow": "here more devices raise the harmonic mean of all jobs' speedups most, by more than the restart costs",
     "goodput-shrink": "other jobs gain more by these devices than it loses, in the harmonic mean of speedups",
     "goodput-move": "a larger job needs these devices in one piece, so it goes on elsewhere",
+    "own-cell": "its tenant's own cells have room, and a cell of theirs can always be had in one piece",
+    "own-cell-emptied": "those who used its tenant's cell meanwhile have gone",
+    "idle-cells": "devices are idle; it has no claim to them and gives way as soon as a cell is needed there",
+    "cell-needed": "it has no claim to these devices, and a tenant needs a cell of its own there",
 }
 """Rule to what it means, as the second half of a sentence."""
