@@ -8,19 +8,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from cotenant.report.chartparts import Chart, chart, finished, rounded
+from cotenant.report.againstcharts import DASHED, MOST_POINTS, held, in_groups, scatter
+from cotenant.report.calibration import DUST
+from cotenant.report.chartparts import Chart, rounded
 from cotenant.report.headlines import foretold_in_words
 from cotenant.report.rundir import Run
 from cotenant.report.tables import show
 
 __all__ = ["foretold", "inside"]
-
-MOST_POINTS = 800
-FEW_POINTS = 60
-"""So few that their intervals can all be drawn."""
-MOST_GROUPS = 10
-LEAST_IN_GROUP = 5
-PROMISED = 0.9
 
 
 def foretold(name: str, run: Run) -> Chart:
@@ -34,40 +29,17 @@ def foretold(name: str, run: Run) -> Chart:
     )
     if frame.height > shown.height:
         text += f" Drawn are the {shown.height:,} that ran longest."
-    spec = finished(_scatter(shown), _points(shown), 300)
-    return Chart(f"foretold-{name}", f"Foretold against happened: {show(name)}", text, spec)
+    return Chart(f"foretold-{name}", f"Foretold against happened: {show(name)}", text, _scatter(shown))
 
 
-def _scatter(shown: pl.DataFrame) -> Any:
+def _scatter(shown: pl.DataFrame) -> dict[str, Any] | None:
     import altair as alt
 
     values = np.concatenate([shown[column].to_numpy() for column in ("mean", "happened")])
     least, most = math.floor(min(float(values.min()), 0.9) * 10) / 10, max(1.0, float(values.max()))
-    ends = [least, rounded(most)]
-    scale = alt.Scale(domain=ends, clamp=True, nice=False)
-    hover = alt.selection_point(on="pointerover", empty=False)
-    faint = 0.35 if shown.height <= FEW_POINTS else 0.0
-
-    def level(field: str) -> Any:
-        return alt.Y(f"{field}:Q", scale=scale, title="Foretold")
-
-    base = chart().encode(
-        x=alt.X("happened:Q", scale=scale, title="Happened"),
-        color=alt.Color("type:N", title=None, legend=alt.Legend(orient="top")),
-    )
-    spans = base.mark_rule(strokeWidth=1.5).encode(
-        y=level("low"),
-        y2="high:Q",
-        opacity=alt.when(hover).then(alt.value(1.0)).otherwise(alt.value(faint)),
-    )
+    scale = alt.Scale(domain=[least, rounded(most)], clamp=True, nice=False)
     size = alt.Size("hours:Q", legend=None, scale=alt.Scale(type="sqrt", range=[18, 160]))
-    points = base.mark_circle(opacity=0.6, stroke="transparent")
-    points = points.encode(y=level("mean"), size=size, tooltip=_tooltip())
-    line = alt.Chart(alt.InlineData(values=[{"v": end} for end in ends])).mark_line(
-        strokeDash=[4, 4], strokeWidth=1, color="#8a94a3"
-    )
-    line = line.encode(x=alt.X("v:Q", scale=scale, title="Happened"), y=level("v"))
-    return line + spans + points.add_params(hover)
+    return scatter(_points(shown), scale, _tooltip(), size=size)
 
 
 def _tooltip() -> list[Any]:
@@ -99,62 +71,28 @@ def inside(name: str, run: Run) -> Chart:
     """Share inside the interval by how fast jobs were foretold to be."""
     import altair as alt
 
-    rows = _groups(run.metrics.foretold)
-    labels = [row["group"] for row in rows]
-    bars = (
-        chart()
-        .mark_bar(cornerRadiusEnd=2, opacity=0.75)
-        .encode(
-            x=alt.X("group:N", sort=labels, title="Foretold speed", axis=alt.Axis(labelAngle=-40)),
-            y=alt.Y(
-                "inside:Q",
-                title="Inside the 90 % interval",
-                scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(format="%"),
-            ),
-            color=alt.Color("what:N", legend=None),
-            tooltip=[
-                alt.Tooltip("group:N", title="foretold"),
-                alt.Tooltip("sides:Q", title="speeds"),
-                alt.Tooltip("inside:Q", title="inside", format=".0%"),
-                alt.Tooltip("off:Q", title="foretold less happened, mean", format="+.3f"),
-                alt.Tooltip("width:Q", title="interval width, mean", format=".3f"),
-            ],
-        )
-    )
-    promised = (
-        alt.Chart(alt.InlineData(values=[{"v": PROMISED}]))
-        .mark_rule(strokeDash=[5, 4], strokeWidth=2, color="#e0751b")
-        .encode(y="v:Q")
+    tooltip = [
+        alt.Tooltip("group:N", title="foretold"),
+        alt.Tooltip("sides:Q", title="speeds"),
+        alt.Tooltip("inside:Q", title="inside", format=".0%"),
+        alt.Tooltip("off:Q", title="foretold less happened, mean", format="+.3f"),
+        alt.Tooltip("width:Q", title="interval width, mean", format=".3f"),
+    ]
+    frame = run.metrics.foretold
+    mean, low, high, happened = (frame[c].to_numpy() for c in ("mean", "low", "high", "happened"))
+    rows = in_groups(
+        mean,
+        (happened >= low - DUST) & (happened <= high + DUST),
+        lambda least, most: f"{least:.2f}-{most:.2f}",
+        lambda part: {
+            "sides": part.size,
+            "off": float((mean[part] - happened[part]).mean()),
+            "width": float((high[part] - low[part]).mean()),
+        },
     )
     text = (
         "Share of the speeds foretold that lay inside their interval, in groups of equal number from slow to fast."
-        f" Dashed: the {PROMISED:.0%} promised. Seed {run.seed}."
-    ).replace("90%", "90 %")
-    return Chart(
-        f"inside-{name}", f"Do the intervals hold: {show(name)}", text, finished(bars + promised, rows, 300)
+        f" {DASHED} Seed {run.seed}."
     )
-
-
-def _groups(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Groups of equal number by foretold speed."""
-    mean, low, high, happened = (frame[c].to_numpy() for c in ("mean", "low", "high", "happened"))
-    order = np.argsort(mean, kind="stable")
-    count = max(1, min(MOST_GROUPS, frame.height // LEAST_IN_GROUP))
-    rows: list[dict[str, Any]] = []
-    for part in np.array_split(order, count):
-        within = (happened[part] >= low[part] - 1e-6) & (happened[part] <= high[part] + 1e-6)
-        label = f"{mean[part].min():.2f}-{mean[part].max():.2f}"
-        while any(row["group"] == label for row in rows):
-            label += " "  # many of one speed
-        rows.append(
-            {
-                "what": "inside",
-                "group": label,
-                "sides": int(part.size),
-                "inside": rounded(float(within.mean())),
-                "off": rounded(float((mean[part] - happened[part]).mean())),
-                "width": rounded(float((high[part] - low[part]).mean())),
-            }
-        )
-    return rows
+    title = f"Do the intervals hold: {show(name)}"
+    return Chart(f"inside-{name}", title, text, held(rows, "Foretold speed", tooltip))

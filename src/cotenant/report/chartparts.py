@@ -12,6 +12,7 @@ from cotenant.report.rundir import Run
 from cotenant.report.tables import show
 
 __all__ = [
+    "TIME_AXIS",
     "Chart",
     "binned",
     "chart",
@@ -22,6 +23,17 @@ __all__ = [
     "time_axis",
     "time_unit",
 ]
+
+TIME_AXIS = {
+    "labelExpr": (
+        "datum.value < 60 ? format(datum.value, '~g') + ' s' : datum.value < 3600 ? format(datum.value / 60, '.2~g')"
+        " + ' min' : datum.value < 86400 ? format(datum.value / 3600, '.2~g') + ' h'"
+        " : format(datum.value / 86400, '.2~g') + ' d'"
+    ),
+    "values": [1, 10, 60, 600, 3600, 21600, 86400, 604800, 2592000],
+    "labelSeparation": 6,
+}
+"""Seconds on a logarithmic axis, as people say them."""
 
 
 class Chart:

@@ -10,6 +10,7 @@ import polars as pl
 
 from cotenant.report.calibrationcharts import foretold, inside
 from cotenant.report.chartparts import (
+    TIME_AXIS,
     Chart,
     binned,
     chart,
@@ -24,6 +25,7 @@ from cotenant.report.devicecharts import gantt, heat
 from cotenant.report.jobtable import SIZE_CLASSES, size_class
 from cotenant.report.metrics import REASON_PREFIX
 from cotenant.report.rundir import Run
+from cotenant.report.runtimecharts import expected, lengths
 from cotenant.report.tables import show
 
 __all__ = ["all_charts"]
@@ -53,6 +55,12 @@ def all_charts(policies: dict[str, list[Run]]) -> list[Chart]:
             for draw in (foretold, inside)
             if run.metrics.foretold.height
         ),
+        *(
+            draw(name, run)
+            for name, run in firsts.items()
+            for draw in (expected, lengths)
+            if run.metrics.summary.get("runtime_jobs")
+        ),
         *(heat(name, run, span, most) for name, run in firsts.items()),
         *(gantt(name, run) for name, run in firsts.items()),
     ]
@@ -80,7 +88,7 @@ def _distribution(policies: dict[str, list[Run]], column: str, title: str, what:
         chart()
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
-            x=alt.X("x:Q", scale=alt.Scale(type="log"), title=f"{title} (log scale)", axis=_TIME_AXIS),
+            x=alt.X("x:Q", scale=alt.Scale(type="log"), title=f"{title} (log scale)", axis=TIME_AXIS),
             y=alt.Y("share:Q", title="Share of jobs", axis=alt.Axis(format="%")),
             color=policy_colour(policies),
             tooltip=[
@@ -97,16 +105,6 @@ def _distribution(policies: dict[str, list[Run]], column: str, title: str, what:
         finished(spec, rows),
         empty="No job has such a time yet.",
     )
-
-
-_TIME_AXIS = {
-    "labelExpr": (
-        "datum.value < 60 ? format(datum.value, '~g') + ' s' : datum.value < 3600 ? format(datum.value / 60, '.2~g')"
-        " + ' min' : datum.value < 86400 ? format(datum.value / 3600, '.2~g') + ' h'"
-        " : format(datum.value / 86400, '.2~g') + ' d'"
-    ),
-    "values": [1, 10, 60, 600, 3600, 21600, 86400, 604800, 2592000],
-}
 
 
 def _waits_by_size(policies: dict[str, list[Run]]) -> Chart:

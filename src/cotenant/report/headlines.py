@@ -17,6 +17,8 @@ __all__ = ["expected_in_words", "foretold_in_words", "headline", "nobody_waits",
 
 _EVEN = 0.005
 """A mean error that is told as none in either direction."""
+_LEVEL = 0.02
+"""The same of the logarithm of a factor."""
 _PROMISED = 0.9
 """Share that should lie inside an interval; far from it by more than chance, the intervals are called wrong."""
 _FAR = 0.05
@@ -181,7 +183,7 @@ def expected_in_words(summaries: Sequence[Mapping[str, Any]]) -> str | None:
     inside, bias = mean("inside_share"), mean("bias_factor")
     apart = f", its ends x{width:.3g} apart" if known and width >= 1 + _EVEN else ""
     lean = "neither too long nor too short"
-    if abs(math.log(bias)) >= _EVEN:
+    if abs(math.log(bias)) >= _LEVEL:
         lean = f"too long by x{bias:.3g}" if bias > 1 else f"too short by x{1 / bias:.3g}"
     return (
         f"within x{mean('factor_median'):.3g} (median); {percent(inside, 0)} inside the 90 % interval{apart}"

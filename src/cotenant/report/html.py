@@ -318,10 +318,10 @@ def _figures(charts: Sequence[Chart], kinds: tuple[str, ...]) -> Html:
 
 
 def _calibration(charts: Sequence[Chart]) -> list[Html]:
-    pairs = zip(
-        *([c for c in charts if c.key.split("-")[1] == kind] for kind in ("foretold", "inside")), strict=True
-    )
-    rows = [_figures(of_one_policy, ("foretold", "inside")) for of_one_policy in pairs]
+    rows = []
+    for kinds in (("foretold", "inside"), ("expected", "lengths")):
+        pairs = zip(*([c for c in charts if c.key.split("-")[1] == kind] for kind in kinds), strict=True)
+        rows += [_figures(of_one_policy, kinds) for of_one_policy in pairs]
     gaps = [part for row in rows for part in (el("div", "", class_="gap"), row)][1:]
     return [el("h2", "Foretold, and what happened"), *gaps] if rows else []
 
