@@ -118,3 +118,14 @@ def test_types_that_nobody_measured_are_warned_of_in_the_terminal_the_report_and
     assert f'<p class="warn">{line}.</p>' in (out / "report.html").read_text(encoding="utf-8")
     # A forecast that has no such doubt warns of nothing.
     assert "warning" not in inside(*here, "--forecast", "lookup").stderr
+
+
+def test_a_table_that_says_nothing_of_the_clusters_devices_is_told(inside: Run, fit_json: Path) -> None:
+    pairs = [f"{{}},{one.label},{two.label},0.6,0.7" for i, one in enumerate(JOBS) for two in JOBS[i:]]
+    for kind, told in (("V100", False), ("Some CPU x1", True)):
+        lines = ["device_type,a,b,a_speed,b_speed", *(pair.format(kind) for pair in pairs)]
+        (fit_json.parent / "pairs.csv").write_text("\n".join(lines) + "\n")
+        done = inside(*SIMULATE, "--profiles", "pairs.csv", "--forecast", "lookup", "--json", "--force")
+        assert done.returncode == 0, done.stderr
+        warnings = json.loads(done.stdout)["warnings"]
+        assert any("no pair was measured on V100 (known: Some CPU x1)" in one for one in warnings) == told

@@ -267,7 +267,7 @@ def _run(
         forecast=kind_of(world.forecast),
         runtime=kind_of(world.runtime),
         assumptions=[*prepared.assumptions, *world.workload.assumptions],
-        warnings=doubts_of(world.forecast),
+        warnings=doubts_of(world.forecast, prepared.cluster),
         runs=[entry],
     )
     control = Control()

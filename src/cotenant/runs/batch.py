@@ -103,7 +103,7 @@ def _manifest(
         forecast=kind_of(world.forecast),
         runtime=kind_of(world.runtime),
         assumptions=[*prepared.assumptions, *world.workload.assumptions],
-        warnings=doubts_of(world.forecast),
+        warnings=doubts_of(world.forecast, prepared.cluster),
         runs=[
             RunEntry(policy=spec.text, seed=seed, folder=f"runs/{name}/seed-{seed}")
             for spec, name in zip(specs, folders, strict=True)

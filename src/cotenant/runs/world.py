@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from cotenant.model.cluster import Cluster
 from cotenant.model.workload import Workload
+from cotenant.profiles.catalogue import filed_as, measured_as
 from cotenant.runs.prepare import Prepared
 
 __all__ = ["World", "build_world", "doubts_of", "kind_of"]
@@ -90,9 +92,12 @@ def kind_of(knowledge: Any) -> str:
     return f"{kind} (upper bound)" if described.get("oracle") else kind
 
 
-def doubts_of(knowledge: Any) -> list[str]:
+def doubts_of(knowledge: Any, cluster: Cluster) -> list[str]:
     """What makes the results of a run with this forecast doubtful: types of the cluster that nobody measured."""
     described = {} if knowledge is None else knowledge.describe()
+    table = described.get("table")
+    if isinstance(table, dict) and "device_types" in table:
+        return _doubts_of_table(described, cluster)
     types = described.get("unmeasured_types") or []
     if not types:
         return []
@@ -100,4 +105,19 @@ def doubts_of(knowledge: Any) -> list[str]:
     return [
         f"forecast {described.get('kind')}{where}: no co-run was measured on {', '.join(map(str, types))}; what "
         "policies know of sharing there is carried over from other types, with wider intervals"
+    ]
+
+
+def _doubts_of_table(described: dict[str, Any], cluster: Cluster) -> list[str]:
+    """Of a table of pairs: types of the cluster that none of them was measured on."""
+    table = described["table"]
+    measured = {filed_as(name) for name in table["device_types"]}
+    types = sorted({name for node in cluster.nodes for name, _ in node.gpus})
+    missing = [name for name in types if not measured & {filed_as(name), measured_as(name)}]
+    if not missing:
+        return []
+    known = ", ".join(table["device_types"]) or "none"
+    return [
+        f"forecast {described.get('kind')} ({table['table']}): no pair was measured on {', '.join(missing)} (known: "
+        f"{known}); what policies know of sharing there is the contention model's"
     ]
