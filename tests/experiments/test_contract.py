@@ -116,6 +116,16 @@ def test_ours_is_mean_and_spread_over_the_seeds_that_have_a_value():
     assert difference(found) == "none"
 
 
+def test_a_difference_below_the_spread_says_so():
+    """Means 9.5 and 6: half and four below 10; the root of 0.5 and of 2 is the spread."""
+    near, far = (
+        stand(_claim(low=10.0, high=10.0), [Measured(values={"k": v}) for v in row])
+        for row in ((9.0, 10.0), (5.0, 7.0))
+    )
+    assert (near.verdict, difference(near)) == ("differs", "-0.50 points, less than the spread")
+    assert (far.verdict, difference(far)) == ("differs", "-4.00 points")
+
+
 def test_tables_of_several_seeds_become_one():
     tables = [
         Table(title="t", rows=[{"policy": "a", "x": 1.0}, {"policy": "b", "x": None}]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,8 +70,9 @@ def reproduce(
             note(f"{cell.name} seed {cell.seed}: done")
 
     done = run(chosen, place, seeds=seeds, workers=workers or default_workers(), ended=told)
-    more = [f"--seeds {seeds}"] if seeds else []
-    command = " ".join(["cotenant reproduce", *names, *more, *(["--quick"] if quick else [])])
+    more = [*([f"--seeds {seeds}"] if seeds else []), *(["--quick"] if quick else [])]
+    named = [f"{v}=FOLDER" for one in done for v in one.experiment.folders if os.environ.get(v)]
+    command = " ".join([*named, "cotenant reproduce", *names, *more])
     result = result_json(done, place, command)
     _write(output, done, result)
     if as_json:

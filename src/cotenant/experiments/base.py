@@ -172,6 +172,8 @@ class Experiment:
     claims: ClassVar[tuple[Claim, ...]]
     policies: ClassVar[dict[str, str]] = {}
     seeds: ClassVar[int] = 3
+    folders: ClassVar[tuple[str, ...]] = ()
+    """Environment variables that name a folder with more to run; told in the command that made a page."""
 
     def measure(self, seed: int, place: Place) -> Measured:
         """Run everything with one seed."""

@@ -93,7 +93,7 @@ class GaiaGpu(Experiment):
         ),
         Claim(
             key="drain_code_s",
-            what="The same under the published code's elastic controller",
+            what="Time until A is drained under the published code's elastic controller",
             paper="no number",
             unit="s",
             better="low",

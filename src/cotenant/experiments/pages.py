@@ -17,18 +17,23 @@ from cotenant.report.page import Html, document, el, figure, join, tabular
 
 __all__ = ["claims_frame", "html_page", "markdown_page"]
 
-_HEADS = ("Claim", "Verdict", "Paper", "Ours", "Difference", "Why")
+_HEADS = ("Claim", "Paper", "Ours", "Difference", "Verdict")
+_WHY = (*_HEADS, "Why")
 _INTRO = (
     "Each experiment is a re-creation: set-up and workload follow the publication as far as it says, and what it leaves "
     "open is named. Nothing is tuned until the published number comes out; where ours is lower or higher, the reason stands "
     "beside it. Ours: mean ± standard deviation over seeds. Difference: from ours to the nearest bound of the paper's."
+)
+_VERDICTS = (
+    "Reproduced: the mean lies within the paper's range (for some, within a tolerance that the claim names). Exceeded: beyond it on the side that is better. "
+    "Differs: beyond it on the other side, or where neither side is better. What a publication gives no number for is measured all the same, and stands with its experiment."
 )
 
 
 def html_page(done: Sequence[Done], command: str, size: str) -> str:
     """One file with its data inside; nothing is loaded from elsewhere."""
     charts: list[Chart] = []
-    parts: list[Html] = [el("h2", "All claims"), _overview(done)]
+    parts: list[Html] = [el("h2", "Published numbers"), el("p", _tally(done)), _overview(done)]
     for one in done:
         parts += _section(one, charts)
     header = join(
@@ -36,6 +41,7 @@ def html_page(done: Sequence[Done], command: str, size: str) -> str:
             el("h1", "Published experiments, re-created"),
             el("p", f"{len(done)} experiments · {command} · size {size}", class_="facts"),
             el("p", _INTRO, class_="note"),
+            el("p", _VERDICTS, class_="note"),
         ]
     )
     footer = el(
@@ -46,12 +52,20 @@ def html_page(done: Sequence[Done], command: str, size: str) -> str:
 
 
 def _overview(done: Sequence[Done]) -> Html:
-    rows = [
-        (f"{one.experiment.name}: {s.claim.what}", verdict(s), s.claim.paper, ours(s), difference(s))
-        for one in done
-        for s in one.standings
-    ]
-    return tabular("All claims", _HEADS[:5], rows, text_columns=3, class_="lead")
+    return tabular("Published numbers", _HEADS, _overview_rows(done), text_columns=2, class_="lead")
+
+
+def _tally(done: Sequence[Done]) -> str:
+    """How many of each verdict."""
+    found: dict[str, int] = {}
+    for one in done:
+        for s in one.standings:
+            found[verdict(s)] = found.get(verdict(s), 0) + 1
+    order = ("reproduced", "exceeded", "differs", "not measured here")
+    parts = [f"{found[word]} {word}" for word in order if word in found]
+    rest = sum(count for word, count in found.items() if word not in order)
+    told = "; ".join(parts) or "None"
+    return f"{told}. {rest} more have no published number." if rest else f"{told}."
 
 
 def _section(one: Done, charts: list[Chart]) -> list[Html]:
@@ -66,17 +80,10 @@ def _section(one: Done, charts: list[Chart]) -> list[Html]:
         parts.append(el("details", el("summary", "What we had to choose (RECONSTRUCTION)"), inner))
     if one.missing:
         return [*parts, el("p", one.missing, class_="warn")]
-    rows = [
-        (s.claim.what, verdict(s), s.claim.paper, ours(s), difference(s), s.reason) for s in one.standings
-    ]
-    heads = ("Claim", "Verdict", "Paper", "Ours", "Difference", "Why it differs")
-    parts.append(_claims(f"Claims of {experiment.name}", heads, rows))
+    parts.append(_claims(f"Claims of {experiment.name}", _WHY, _claim_rows(one)))
     hows = el(
         "ul",
-        *(
-            el("li", f"{s.claim.what}: {s.claim.how or 'not measured here'}. Paper: {s.claim.source}.")
-            for s in one.standings
-        ),
+        *(el("li", f"{what}: {how}") for what, how in _hows(one)),
         class_="plain",
     )
     parts.append(el("details", el("summary", "How ours is computed"), hows))
@@ -99,13 +106,13 @@ def _section(one: Done, charts: list[Chart]) -> list[Html]:
 def _claims(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
     """As ``tabular``, but the last column is text that may wrap."""
     head = el(
-        "tr", *(el("th", h, scope="col", class_="" if i in (3, 4) else "text") for i, h in enumerate(heads))
+        "tr", *(el("th", h, scope="col", class_="" if i in (2, 3) else "text") for i, h in enumerate(heads))
     )
     body = [
         el(
             "tr",
             el("th", row[0], scope="row"),
-            *(el("td", v, class_="" if i in (2, 3) else "text") for i, v in enumerate(row[1:])),
+            *(el("td", v, class_="" if i in (1, 2) else "text") for i, v in enumerate(row[1:])),
         )
         for row in rows
     ]
@@ -172,18 +179,40 @@ def markdown_page(done: Sequence[Done], command: str, size: str) -> str:
         f"Made by `{command}` (size: {size}); do not edit by hand.",
         "",
     ]
-    lines += [_INTRO, "", *_markdown_table(_HEADS[:5], _overview_rows(done)), ""]
+    lines += [_INTRO, "", _VERDICTS, "", "## Published numbers", "", _tally(done), ""]
+    lines += [*_markdown_table(_HEADS, _overview_rows(done)), ""]
     for one in done:
         lines += _markdown_section(one)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _overview_rows(done: Sequence[Done]) -> list[tuple[str, ...]]:
+    """Claims with a published number."""
     return [
-        (f"{one.experiment.name}: {s.claim.what}", verdict(s), s.claim.paper, ours(s), difference(s))
+        (f"{one.experiment.name}: {s.claim.what}", s.claim.paper, ours(s), difference(s), verdict(s))
         for one in done
         for s in one.standings
+        if s.verdict != "measured"
     ]
+
+
+def _claim_rows(one: Done) -> list[tuple[str, ...]]:
+    """Every claim of an experiment; a reason that follows itself is not repeated."""
+    rows, last = list[tuple[str, ...]](), ""
+    for s in one.standings:
+        why = "as above" if s.reason and s.reason == last else s.reason
+        rows.append((s.claim.what, s.claim.paper, ours(s), difference(s), verdict(s), why))
+        last = s.reason
+    return rows
+
+
+def _hows(one: Done) -> list[tuple[str, str]]:
+    """How claims are computed, and where the paper has them; those that are alike together."""
+    found: dict[str, list[str]] = {}
+    for s in one.standings:
+        how = f"{s.claim.how or 'not measured here'}. Paper: {s.claim.source}."
+        found.setdefault(how, []).append(s.claim.what)
+    return [("; ".join(whats), how) for how, whats in found.items()]
 
 
 def _markdown_section(one: Done) -> list[str]:
@@ -206,14 +235,8 @@ def _markdown_section(one: Done) -> list[str]:
         return [*lines, f"Not run: {one.missing}", ""]
     seeds = f"{len(one.seeds)} seeds" if len(one.seeds) != 1 else "one seed"
     lines += [f"Over {seeds}:", ""]
-    rows = [(s.claim.what, s.claim.paper, ours(s), difference(s), verdict(s)) for s in one.standings]
-    lines += [*_markdown_table(("claim", "paper", "ours", "difference", "verdict"), rows), ""]
-    for s in one.standings:
-        reason = f" Why: {s.reason}." if s.reason else ""
-        lines.append(
-            f"- *{s.claim.what}.* Ours: {s.claim.how or 'not measured here'}. Paper: {s.claim.source}.{reason}"
-        )
-    lines.append("")
+    lines += [*_markdown_table(_WHY, _claim_rows(one)), "", "How ours is computed:", ""]
+    lines += [*(f"- *{what}.* {how[:1].upper()}{how[1:]}" for what, how in _hows(one)), ""]
     for title, columns, body in _tables(one):
         lines += [f"### {title}", "", *_markdown_table(columns, body), ""]
     for line in _notes(one):

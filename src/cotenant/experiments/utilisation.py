@@ -38,6 +38,8 @@ class Gauge:
         Device-seconds of utilisation.
     held_s, paused_s : float
         Seconds that jobs were on devices, and of these without progress; a gang counts for each device.
+    waited_s : dict of int to float
+        The longest time at a stretch that each job was in the queue, before its first start or later.
     """
 
     def __init__(self, device_type: str) -> None:
@@ -50,6 +52,8 @@ class Gauge:
         self._level = self._last_s = self.device_s = 0.0
         self._here = self._idle = 0
         self.held_s = self.paused_s = 0.0
+        self._since: dict[int, float] = {}
+        self.waited_s: dict[int, float] = {}
 
     def see(self, events: list[ev.Event]) -> None:
         """Take the next events."""
@@ -61,7 +65,10 @@ class Gauge:
             self._last_s = event.t
             if isinstance(event, ev.Submitted):
                 self._share[event.job.id] = on_device(usage_of(event.job.model), self._type)[0]
+                self._since[event.job.id] = event.t
             elif isinstance(event, ev.Started):
+                waited_s = event.t - self._since[event.id]
+                self.waited_s[event.id] = max(waited_s, self.waited_s.get(event.id, 0.0))
                 turns = event.share is not None and event.share.mode == "time-sliced"
                 self._put(event.id, event.devices, turns)
             elif isinstance(event, ev.Moved | ev.Resized):
@@ -71,6 +78,7 @@ class Gauge:
             elif isinstance(event, ev.Rated):
                 self._pause(event.id, event.rate <= 0)
             elif isinstance(event, ev.Suspended | ev.Ended):
+                self._since[event.id] = event.t
                 self._take(event.id)
 
     def _pause(self, job_id: int, paused: bool) -> None:
@@ -105,11 +113,12 @@ class Gauge:
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One policy's run: its metrics, mean utilisation of all devices over its window, and time without progress."""
+    """One policy's run: its metrics, mean utilisation of all devices over its window, time without progress, waits at a stretch."""
 
     metrics: RunMetrics
     utilisation: float
     paused_share: float = 0.0
+    waited_s: dict[int, float] = {}
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -147,7 +156,11 @@ class Compared(Comparison):
 
     def row(self, run: Run) -> dict[str, Any]:
         """What a table shows of a run."""
-        return {"utilisation": run.utilisation} | {key: run.summary.get(key) for key in self.columns}
+        own = {
+            "utilisation": run.utilisation,
+            "longest_wait_at_a_stretch_s": max(run.waited_s.values(), default=None),
+        }
+        return own | {key: run.summary.get(key) for key in self.columns}
 
     def measure(self, seed: int, place: Place) -> Measured:
         """Run every policy on every case."""
@@ -171,4 +184,5 @@ def _run(prepared: Prepared, policy: str, seed: int) -> Run:
         found,
         gauge.device_s / whole_s if whole_s else 0.0,
         gauge.paused_s / gauge.held_s if gauge.held_s else 0.0,
+        gauge.waited_s,
     )

@@ -25,6 +25,7 @@ _LABELS = {
     "p50": "median",
     "p95": "95th pct.",
     "p99": "99th pct.",
+    "gpus": "GPUs",
 }
 
 
@@ -53,14 +54,17 @@ def ours(standing: Standing) -> str:
 
 
 def difference(standing: Standing) -> str:
-    """From ours to the nearest bound of the paper's."""
+    """From ours to the nearest bound of the paper's; and whether that is less than seeds differ among themselves."""
     gap = standing.difference
     if gap is None:
         return ""
     if gap == 0:
         return "within" if _is_range(standing.claim) else "none"
     unit = "points" if standing.claim.unit == "%" else standing.claim.unit
-    return amount(gap, unit, signed=True)
+    shown = amount(gap, unit, signed=True)
+    if standing.verdict == "differs" and abs(gap) < (standing.spread or 0.0):
+        return f"{shown}, less than the spread"
+    return shown
 
 
 def _is_range(claim: Claim) -> bool:
@@ -105,4 +109,4 @@ def label(column: str) -> str:
         return METRIC_BY_KEY[column].label
     words = [_LABELS.get(w, w) for w in column.removesuffix("_share").split("_") if w != "s"]
     text = " ".join(words)
-    return text[:1].upper() + text[1:]
+    return text if text.startswith("GPUs") else text[:1].upper() + text[1:]
