@@ -123,6 +123,10 @@ class Ends(Index):
             log.append(node_of[devices[0]])
         else:
             log.extend(dict.fromkeys(node_of[device] for device in devices))
+        if peers := self._view.layout.peers:  # whoever draws from the same host pool sees it, too
+            nodes = self._view.layout.nodes_of(devices) if devices else (place.node,)
+            for node in nodes:
+                log.extend(peers.get(self._view.layout.home[node], ()))
         self.version += 1
         if len(log) > self._log_limit:
             self._shorten()

@@ -196,6 +196,9 @@ class _Search:
         found = self._in_one_bay(kind) if shape.single else None
         if found is None and shape.spans:
             found = self._over_bays(kind)
+            # Bays were chosen one by one; those that draw on one host pool must have room for all of it.
+            if found and self.view.layout.peers and not host_has(self.view, self.record, *found):
+                found = None
         return self._decisions(*found) if found else ()
 
     def _decisions(self, devices: tuple[int, ...], victims: list[JobRecord]) -> tuple[Decision, ...]:

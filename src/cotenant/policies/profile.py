@@ -45,13 +45,15 @@ class NodeProfile:
         self.host = ledger.free_host[node] if ledger.has_host[node] else 1 << 80
         self.steps: list[_Step] = []
         self.next_s = _INF
+        # Of a host pool, what others of its nodes will give back is not foreseen.
+        home = layout.home[node] if layout.home else node
         for record in ends.jobs_on(node):
             end_s, place, job = ends.job_s(record), record.place, record.job
             self.next_s = min(self.next_s, end_s)
             if place is None:
                 continue
             for at, cpu, host in ledger.host_parts(place, job.cpu_milli, job.host_memory_bytes):
-                if at == node and (cpu or host):
+                if at == home and (cpu or host):
                     insort(self.steps, (end_s, -1, 0, cpu, host))
             for bay, mask in layout.blocks(place.devices) or ():
                 if bay in self.free:

@@ -213,7 +213,9 @@ class Slopes(Index):
         if record.job.cpu_milli:
             layout = self._layout
             for number in (node,) if node >= 0 else layout.nodes_of(devices):
-                self._dirty.update(dict.fromkeys(layout.node_bays[number]))
+                # All nodes of a host pool show what it has left.
+                for peer in layout.peers.get(layout.home[number], (number,)) if layout.home else (number,):
+                    self._dirty.update(dict.fromkeys(layout.node_bays[peer]))
 
     def _settle(self) -> None:
         """Read the state of nodes that changed."""
