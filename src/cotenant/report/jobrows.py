@@ -118,12 +118,12 @@ class JobRows:
                 whole = ~np.isnan(table.first_s[ids]) & (table.outcome[ids] != Outcomes.REJECTED)
                 found = np.where(whole, table.end_s[ids] - table.submit_s[ids], np.nan)
             case "work_s":
-                found = table.work_s[ids] + table.open_work_s[ids] + table.failed_work_s[ids]
+                found = table.work_s[ids] + table.open_work_s[ids] + table.of("failed_work_s", ids)
             case "happened_s":
-                judged = (table.expected_s[ids] > 0) & (table.outcome[ids] == Outcomes.DONE)
+                judged = (table.of("expected_s", ids) > 0) & (table.outcome[ids] == Outcomes.DONE)
                 found = np.where(judged, table.work_s[ids], np.nan)
             case "expected_s" | "expected_low_s" | "expected_high_s":
-                found = np.where(table.expected_s[ids] > 0, table.stored(name)[ids], np.nan)
+                found = np.where(table.of("expected_s", ids) > 0, table.of(name, ids), np.nan)
             case "ideal_s":
                 work, over = value("work_s", ids), np.isin(table.outcome[ids], _OVER)
                 found = np.where(over & ~np.isnan(table.first_s[ids]) & (work > 0), work, np.nan)

@@ -110,7 +110,7 @@ class JobTable:
         told = block.column(kind, "told")
         if told.size:  # only where somebody asks for predictions
             for name, values in zip(EXPECTED, block.column(kind, "expected").T, strict=True):
-                self.stored(name)[told] = values
+                self._begun(name)[told] = values
         self._names.append(pl.Series(block.names, dtype=pl.String))
         self._name_ids.append(ids.astype(np.int32))
 
@@ -119,7 +119,7 @@ class JobTable:
             return
         fills = {"submit_s": np.nan, "first_s": np.nan, "end_s": np.nan, "width": -1, "reason": -1}
         for name, values in vars(self).items():
-            if isinstance(values, np.ndarray):
+            if isinstance(values, np.ndarray) and (values.size or name not in _SELDOM):
                 setattr(self, name, grown(values, self.size, size, fills.get(name, 0)))
         for name, values in self.words.items():
             self.words[name] = grown(values, self.size, size)
@@ -148,7 +148,7 @@ class JobTable:
         """
         self.work_s[ids[final]] = work_s[final]
         if failed.any():
-            np.add.at(self.failed_work_s, ids[failed], work_s[failed])
+            np.add.at(self._begun("failed_work_s"), ids[failed], work_s[failed])
         open_work = np.where(final | failed, 0.0, work_s)
         if open_work.any() or self.open_work_s[ids].any():
             self.open_work_s[ids] = open_work
@@ -178,6 +178,16 @@ class JobTable:
         found: npt.NDArray[Any] = getattr(self, _STORED_AS.get(name, name))
         return found
 
+    def of(self, name: str, ids: Ints) -> npt.NDArray[Any]:
+        """An accumulator of these jobs, zeros where nobody ever wrote to it."""
+        values = self.stored(name)
+        return values[ids] if values.size else np.zeros(ids.size, dtype=values.dtype)
+
+    def _begun(self, name: str) -> npt.NDArray[Any]:
+        if not self.stored(name).size:
+            setattr(self, name, np.zeros(self.size))
+        return self.stored(name)
+
     def names(self, ids: Ints) -> pl.Series:
         """Names of these jobs (ascending), in their order."""
         if not self._names:
@@ -195,15 +205,12 @@ class JobTable:
         """A table that goes its own way."""
         twin = JobTable()
         for name, value in vars(self).items():
-            setattr(twin, name, _copied(value) if isinstance(value, np.ndarray) else value)
+            setattr(twin, name, value.copy() if isinstance(value, np.ndarray) else value)
         twin.words = {name: codes.copy() for name, codes in self.words.items()}
         twin._names, twin._name_ids = list(self._names), list(self._name_ids)
         return twin
 
 
-def _copied(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    # A copy of zeros that nobody wrote would take memory.
-    return column.copy() if column.any() else np.zeros(column.shape, column.dtype)
-
-
+_SELDOM = (*EXPECTED, "failed_work_s")
+"""Columns that many runs never write to: they have no length until somebody does."""
 _STORED_AS = {"first_start_s": "first_s", "preemptions": "suspensions"}
