@@ -14,13 +14,12 @@ from cotenant.model.shape import Shape
 from cotenant.model.view import Index, View
 from cotenant.policies.boards import forecast_of
 from cotenant.policies.circles import Circle, circle_of
-from cotenant.policies.demands import Alike
 from cotenant.policies.fit import UNKNOWN_S
-from cotenant.policies.points import Point, Points
+from cotenant.policies.points import Point
+from cotenant.policies.ranked_points import RankedPoints
 
 __all__ = ["Hosts", "Scores", "Shortest", "service_s"]
 
-_SWEEP = 64
 _HostKey = tuple[int, int, Circle, int]
 _Entry = tuple[float, int]
 
@@ -179,39 +178,7 @@ def _line(row: list[_Entry], mine: int, theirs: int) -> Iterator[tuple[float, in
     return ((*entry, mine, theirs) for entry in row)
 
 
-class _ByLength(Alike):
-    """Waiting jobs that ask for exactly the same, shortest on top of the heap."""
-
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._entries: list[tuple[float, int, int, JobRecord]] = []
-
-    def head(self) -> JobRecord:
-        entries = self._entries
-        while not self._true(entries[0]):
-            heapq.heappop(entries)
-        return entries[0][3]
-
-    def push(self, record: JobRecord, serial: int) -> None:
-        self.count += 1
-        heapq.heappush(self._entries, (service_s(record), record.key, serial, record))
-
-    def left(self) -> int:
-        self.count -= 1
-        if len(self._entries) > 2 * self.count + _SWEEP:
-            self._entries = list({e[3].id: e for e in self._entries if self._true(e)}.values())
-            heapq.heapify(self._entries)
-        return self.count
-
-    @staticmethod
-    def _true(entry: tuple[float, int, int, JobRecord]) -> bool:
-        record = entry[3]
-        return not record.status and entry[:2] == (service_s(record), record.key)
-
-
-class Shortest(Points):
+class Shortest(RankedPoints):
     """Points of demand, the shortest of each first: where it finds no place, the others find none.
 
     Parameters
@@ -224,20 +191,13 @@ class Shortest(Points):
     def __init__(self, view: View, hosts: Hosts, longer: float) -> None:
         self._hosts, self._longer = hosts, longer
         self._most_score = -1
-        super().__init__(view)
+        super().__init__(view, service_s)
 
     def use(self, most_score: int) -> None:
         """From now on pairs may score this much."""
         if most_score != self._most_score:
             self._most_score = most_score
             self._reopen_all()
-
-    def point(self, record: JobRecord) -> Point:
-        """The point of a job."""
-        point = super().point(record)
-        if not point.lines:
-            point.lines[0] = _ByLength()
-        return point
 
     def placed(self, record: JobRecord, place: Placement) -> None:
         """A job that is alone may be a host."""

@@ -61,8 +61,16 @@ def _empty_at(view: View, device: int, now: float) -> float:
     return max(ends)
 
 
-def serve_overdue(view: View, patience_s: float) -> tuple[Plan | None, float | None]:
+def serve_overdue(view: View, patience_s: float, why: Why = _OVERDUE) -> tuple[Plan | None, float | None]:
     """Start whom devices are reserved for, or reserve some for a head that has waited too long.
+
+    Parameters
+    ----------
+    view : View
+    patience_s : float
+        How long that is; infinite, if only who has a reservation is to be served.
+    why : Why
+        What starts and reservations are told by.
 
     Returns
     -------
@@ -79,7 +87,7 @@ def serve_overdue(view: View, patience_s: float) -> tuple[Plan | None, float | N
         if not any(ledger.residents[d] for d in owner.reserved):
             share = share_of(owner.job, view.layout.device_memory[owner.reserved[0]])
             if view.refusal(owner, owner.reserved, share) is None:
-                return Plan((Start(owner.id, owner.reserved, share, _OVERDUE),), again=True), None
+                return Plan((Start(owner.id, owner.reserved, share, why),), again=True), None
         return None, None
     head = view.queue.head()
     if head is None or head.shape.gpus == 0 or (view.books.limits and view.limit_refusal(head)):
@@ -88,4 +96,4 @@ def serve_overdue(view: View, patience_s: float) -> tuple[Plan | None, float | N
     if view.now < due_s:
         return None, due_s
     devices = soonest_block(view, head) if head.shape.single else soonest_anywhere(view, head)
-    return (Plan((Reserve(head.id, devices, _OVERDUE),), again=True) if devices else None), None
+    return (Plan((Reserve(head.id, devices, why),), again=True) if devices else None), None

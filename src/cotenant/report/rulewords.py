@@ -51,6 +51,8 @@ RULE_WORDS: dict[str, str] = {
     "idle-compute-lent": "nobody is guaranteed that compute of its device now, so it may use more of it",
     "idle-compute-back": "a neighbour came who is guaranteed a part of that device, so it may use less than before, but never less than its own "
     "guarantee",
+    "interleaves-best": "no device is free, and of all ways to add waiting jobs to running ones of their size this keeps input, GPU and "
+    "network busy together best",
     "shrink-on-demand": "somebody waits, so it gives back what it holds beyond its request",
     "round-share": "by its share of time on this type of device it is furthest behind of those that this round has room for",
     "round-over": "in this round others are further behind their share of time, and one of them needs these devices",
