@@ -192,29 +192,69 @@ def _record(gpus: int) -> Any:
 def test_the_job_that_waits_longest_starts_in_time(
     jobs: list[tuple[int, float, float, int]], nodes: int
 ) -> None:
-    quantum_s, longest_s, save_s = 60.0, 400.0, 5.0
-    policy = Cotenant(quantum_s=quantum_s, longest_wait_s=longest_s)
+    quantum_s, longest_s, save_s, turn_s = 60.0, 400.0, 5.0, 90.0
+    policy = Cotenant(quantum_s=quantum_s, longest_wait_s=longest_s, turn_s=turn_s)
     h = make(f"{nodes}x4", policy, forecast=FixedForecast(WELL), truth=FixedTruth(WELL))
     for k, (gpus, at_s, runs_s, priority) in enumerate(jobs):
         h.submit(
             f"j{k}", gpus=gpus, at_s=at_s, runs_s=runs_s, priority=priority, model="m",
             memory_bytes=GIB, state_bytes=5_000_000_000,
         )  # fmt: skip
-    waiting: dict[int, float] = {}
-    first, since = -1, 0.0
+    lines = {True: Line(), False: Line()}
     for event in h.run().events:
         if isinstance(event, ev.Submitted):
-            waiting[event.job.id] = event.t
+            lines[True].waiting[event.job.id] = event.t
         elif isinstance(event, ev.Suspended):
-            waiting[event.id] = event.t
+            lines[False].waiting[event.id] = event.t
         elif isinstance(event, ev.Started):
-            began = waiting.pop(event.id)
-            if event.id == first:
-                # Devices that were being emptied for others, then the quantum, then its own saving.
-                assert event.t <= max(since, began + longest_s) + quantum_s + 2 * save_s + 1e-6
-        head = min(waiting, key=lambda j: (waiting[j], j), default=-1)
-        if head != first:
-            first, since = head, event.t
+            line = lines[event.id in lines[True].waiting]
+            began = line.waiting.pop(event.id)
+            if event.id == line.first:
+                # At most one of the other line goes before: its turn, and for each of the two what is
+                # being emptied for others, the quantum, and its own saving.
+                late_s = event.t - max(line.since, began + longest_s)
+                assert late_s <= turn_s + 2 * (quantum_s + 2 * save_s) + 1e-6
+        for line in lines.values():
+            line.look(event.t)
+
+
+class Line:
+    """Who waits, who of them has waited longest, and since when."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, float] = {}
+        self.first, self.since = -1, 0.0
+
+    def look(self, t: float) -> None:
+        head = min(self.waiting, key=lambda j: (self.waiting[j], j), default=-1)
+        if head != self.first:
+            self.first, self.since = head, t
+
+
+def test_of_those_that_were_stopped_one_at_a_time_has_its_turn() -> None:
+    # Two low ones are stopped for two high ones at 60; both are overdue at 1,060 and want one of two
+    # devices each. One has 500 s from then; after that the other.
+    h = make("1x2", Cotenant(quantum_s=60.0, longest_wait_s=1000.0, turn_s=500.0))
+    for name in "ab":
+        h.submit(name, runs_s=10_000.0)
+    for name in "cd":
+        h.submit(name, at_s=60.0, runs_s=10_000.0, priority=1)
+    run = h.run()
+    assert run.starts("a")[:2] == [0.0, 1060.0]
+    assert run.starts("b")[:2] == [0.0, 1560.0]
+
+
+def test_a_gang_that_is_overdue_is_not_kept_out_by_room_that_is_made_for_one_after_the_other() -> None:
+    # Every 10 s somebody comes for whom a device is emptied within 15 s: at no time is none of the four kept.
+    h = make("1x4", Cotenant(quantum_s=20.0, longest_wait_s=200.0), forecast=NEVER)
+    for k in range(4):
+        h.submit(f"first{k}", runs_s=5000.0, priority=1, state_bytes=15_000_000_000)
+    h.submit("gang", at_s=1.0, gpus=4, runs_s=30.0, state_bytes=15_000_000_000)
+    for k in range(100):
+        h.submit(f"s{k:03}", at_s=10.0 * (k + 1), runs_s=5000.0, priority=1, state_bytes=15_000_000_000)
+    start_s = h.run().start_s("gang")
+    # Overdue at 201; two savings and a quantum: 50 s at most.
+    assert start_s is not None and 201.0 <= start_s <= 251.0
 
 
 # -- cases -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from cotenant.model.plan import Decision, Plan, Reserve, Start, Stop, Why
 from cotenant.model.records import JobRecord, Status
@@ -12,10 +13,10 @@ from cotenant.policies.circles import share_of
 from cotenant.policies.preempt import host_has
 from cotenant.policies.ranked import RankedCandidates
 from cotenant.policies.room import suits
-from cotenant.policies.turns import Turns
+from cotenant.policies.turns import Line, Turns
 from cotenant.policies.yielding import Yielding
 
-__all__ = ["entitle", "honour"]
+__all__ = ["Owed", "entitle", "honour"]
 
 _READY = Why("room-ready")
 _DROPPED = Why("room-lost")
@@ -43,44 +44,81 @@ def _step(
         return (Reserve(record.id, (), _DROPPED),)
     here = {j: running[j] for d in devices for j in ledger.residents[d]}
     first = ledger.residents[devices[0]]
+    overdue = bool(longest_wait_s) and view.now >= record.queued_s + longest_wait_s
     if any(r.status == Status.STOPPING for r in here.values()):
-        return ()
+        return _displace(view, giving, here, record) if overdue else ()
     if suits(view, index, record, devices, first) and all(ledger.residents[d] == first for d in devices):
         share = share_of(record.job, view.layout.device_memory[devices[0]])
         if check_start(view.books, record, devices, share) is None:
             why = _READY if not first else Why("room-ready", {"beside": list(first)})
             return (Start(record.id, devices, share, why),)
-    if here and longest_wait_s and view.now >= record.queued_s + longest_wait_s:
-        # Its turn: whoever is still there goes as soon as the quantum is over.
-        due = [r for r in here.values() if giving.of_age_s(r) <= view.now and r.id not in ledger.leaving]
-        return tuple([Stop(r.id, True, record.id, _TURN) for r in due])
-    return (Reserve(record.id, (), _DROPPED),)
+    return _displace(view, giving, here, record) if here and overdue else (Reserve(record.id, (), _DROPPED),)
 
 
-def entitle(
-    view: View, turns: Turns, giving: Yielding, longest_wait_s: float
-) -> tuple[tuple[Decision, ...], float]:
-    """Keep devices for the job that has waited longest, if its time has come; else when it comes."""
-    now, wake = view.now, _INF
-    for queued_s, job_id in turns.line[:_LOOK]:
+def _displace(
+    view: View, giving: Yielding, here: dict[int, JobRecord], record: JobRecord
+) -> tuple[Decision, ...]:
+    """Its turn: whoever is still there goes as soon as the quantum is over."""
+    now, leaving = view.now, view.ledger.leaving
+    return tuple(
+        [
+            Stop(r.id, True, record.id, _TURN)
+            for r in here.values()
+            if giving.of_age_s(r) <= now and r.id not in leaving
+        ]
+    )
+
+
+class Owed(NamedTuple):
+    """What is done for jobs that have waited too long."""
+
+    plan: Plan | None
+    wake_s: float
+    """When something is due next."""
+    blocked: bool = False
+    """Whether one finds no devices because all that would do are just kept for others."""
+
+
+def entitle(view: View, turns: Turns, giving: Yielding, longest_wait_s: float) -> Owed:
+    """Keep devices for the job that has waited longest, if its time has come; else when it comes.
+
+    Those that never ran are served one after the other; of those that were stopped one at a time
+    has its turn, in which it is not stopped.
+    """
+    turn_ends_s, blocked, wake = giving.turn_ends_s(), False, _INF
+    if turn_ends_s > view.now:
+        wake = turn_ends_s
+    else:
+        plan, wake, blocked = _first(view, turns.stopped, giving, longest_wait_s)
+        if plan is not None:
+            (reserve,) = plan.decisions
+            return Owed(Plan((reserve,), memo={**(view.memo or {}), "turn": reserve.id}, again=True), wake)
+    owed = _first(view, turns.new, giving, longest_wait_s)
+    return Owed(owed.plan, min(wake, owed.wake_s), blocked or owed.blocked)
+
+
+def _first(view: View, line: Line, giving: Yielding, longest_wait_s: float) -> Owed:
+    """Keep devices for the first of a line."""
+    now = view.now
+    for queued_s, job_id in line[:_LOOK]:
         due_s = queued_s + longest_wait_s
         if due_s > now:
-            return (), due_s
+            return Owed(None, due_s)
         record = view.records[job_id]
         if record.reserved:
-            # One at a time; the quantum of somebody on its devices ends next.
-            ages = [giving.of_age_s(view.running[j]) for d in record.reserved for j in view.residents(d)]
-            return (), min((t for t in ages if t > now), default=_INF)
+            return Owed(None, giving.next_of_age_s(record.reserved))  # one at a time
         if view.books.limits and view.limit_refusal(record):
             continue
-        devices = _soonest(view, giving, record)
+        devices = _soonest(view, giving, record, kept=False)
         if devices:
-            return (Reserve(job_id, devices, _TURN),), wake
-    return (), wake
+            return Owed(Plan((Reserve(job_id, devices, _TURN),), again=True), _INF)
+        if view.ledger.reserved and _soonest(view, giving, record, kept=True):
+            return Owed(None, _INF, blocked=True)
+    return Owed(None, _INF)
 
 
-def _soonest(view: View, giving: Yielding, record: JobRecord) -> tuple[int, ...]:
-    """The devices that can be empty soonest; O(cluster), for one job at a time."""
+def _soonest(view: View, giving: Yielding, record: JobRecord, *, kept: bool) -> tuple[int, ...]:
+    """The devices that can be empty soonest, ``kept`` ones among them or not; O(cluster), for one job at a time."""
     layout, shape = view.layout, record.shape
     best: tuple[float, int] | None = None
     chosen: tuple[int, ...] = ()
@@ -88,11 +126,12 @@ def _soonest(view: View, giving: Yielding, record: JobRecord) -> tuple[int, ...]
         everywhere: list[tuple[float, int]] = []
         for bay in layout.type_bays[kind]:
             first = layout.bay_first[bay]
-            ready = sorted(
-                (t, d)
-                for d in range(first, first + layout.bay_size[bay])
-                if (t := _empty_s(view, giving, d)) < _INF
-            )
+            ready = []
+            for d in range(first, first + layout.bay_size[bay]):
+                t = _empty_s(view, giving, d, kept=kept)
+                if t < _INF:
+                    ready.append((t, d))
+            ready.sort()
             everywhere += ready
             if not shape.single or len(ready) < shape.gpus:
                 continue
@@ -114,10 +153,10 @@ def _residents(view: View, devices: tuple[int, ...]) -> list[JobRecord]:
     return [view.running[j] for j in ids]
 
 
-def _empty_s(view: View, giving: Yielding, device: int) -> float:
+def _empty_s(view: View, giving: Yielding, device: int, *, kept: bool) -> float:
     """When a device can be empty: after the quantum of its residents, or as predicted if one can't be stopped."""
     ledger = view.ledger
-    if not ledger.usable[device] or device in ledger.reserved:
+    if not ledger.usable[device] or (not kept and device in ledger.reserved):
         return _INF
     if ledger.draining[view.layout.device_node[device]]:
         return _INF

@@ -16,7 +16,7 @@ from cotenant.model.rules import check_move
 from cotenant.model.shape import find_whole
 from cotenant.model.view import View
 from cotenant.policies.circles import circle_of, share_of
-from cotenant.policies.claims import entitle, honour
+from cotenant.policies.claims import Owed, entitle, honour
 from cotenant.policies.crowded import Crowded, part
 from cotenant.policies.levels import top_level
 from cotenant.policies.ranked import RankedCandidates
@@ -48,6 +48,9 @@ class Cotenant(Params):
         Nobody is stopped before having run so long at a stretch.
     longest_wait_s : float
         A job that has waited so long goes before all others, one after the other; 0 knows no such.
+    turn_s : float
+        One at a time of the jobs that were stopped and have waited so long has its turn, in which
+        it is not stopped before it has run for this long.
     move_gain : float
         A job moves to free devices if it gains this many times the price of moving; 0 never moves.
     """
@@ -60,6 +63,7 @@ class Cotenant(Params):
         doubt: float = 1.0,
         quantum_s: float = 300.0,
         longest_wait_s: float = 86400.0,
+        turn_s: float = 14400.0,
         move_gain: float = 2.0,
         long_jobs: float = 4.0,
     ) -> None:
@@ -67,12 +71,18 @@ class Cotenant(Params):
         for name, value in (
             ("quantum_s", quantum_s),
             ("longest_wait_s", longest_wait_s),
+            ("turn_s", turn_s),
             ("move_gain", move_gain),
         ):
             if not 0.0 <= value < _INF:
                 raise ConfigError(f"{name} must be zero or more and finite, found {value}")
         self.min_speed, self.min_gain, self.doubt = min_speed, min_gain, doubt
-        self.quantum_s, self.longest_wait_s, self.move_gain = quantum_s, longest_wait_s, move_gain
+        self.quantum_s, self.longest_wait_s, self.turn_s, self.move_gain = (
+            quantum_s,
+            longest_wait_s,
+            turn_s,
+            move_gain,
+        )
         self._bounds = Bounds(min_speed, min_gain, 0.0, doubt)
 
     def decide(self, view: View) -> Plan:
@@ -96,16 +106,18 @@ class Cotenant(Params):
                 return plan
         wake, holds = _INF, list[Decision]()
         if len(view.queue):
-            plan, wake = self._owed(view, index)
-            plan = plan or self._start(index, holds)
+            owed = self._owed(view, index)
+            plan, wake = owed.plan or self._start(index, holds), owed.wake_s
             if plan is not None:
                 return plan
-            giving = self._giving(view)
-            giving.turn()
-            decisions = make_room(view, index, giving)
-            if decisions:
-                return Plan((*holds, *decisions), again=True)
-            wake = min(wake, giving.next_turn_s())
+            # Who has waited too long needs devices that are kept for others: no more are kept until it has some.
+            if not owed.blocked:
+                giving = self._giving(view)
+                giving.turn()
+                decisions = make_room(view, index, giving)
+                if decisions:
+                    return Plan((*holds, *decisions), again=True)
+                wake = min(wake, giving.next_turn_s())
         if not holds and self.move_gain and any(view.ledger.free_count):
             plan = self._spread(view, crowded)
             if plan is not None:
@@ -114,23 +126,22 @@ class Cotenant(Params):
             return Plan(tuple(holds), wake_at_s=wake if wake < _INF else None)
         return EMPTY
 
-    def _owed(self, view: View, index: RankedCandidates) -> tuple[Plan | None, float]:
+    def _owed(self, view: View, index: RankedCandidates) -> Owed:
         """What jobs are due that devices are kept for, or that have waited too long; else when one will be."""
         if index.claimed:
             plan = honour(view, index, self._giving(view), self.longest_wait_s)
             if plan is not None:
-                return plan, _INF
+                return Owed(plan, _INF)
         if not self.longest_wait_s:
-            return None, _INF
+            return Owed(None, _INF)
         turns = view.index(Turns)
-        due_s = turns.line[0][0] + self.longest_wait_s if turns.line else _INF
+        due_s = turns.due_s(self.longest_wait_s)
         if due_s > view.now:
-            return None, due_s
-        decisions, due_s = entitle(view, turns, self._giving(view), self.longest_wait_s)
-        return (Plan(decisions, again=True), _INF) if decisions else (None, due_s)
+            return Owed(None, due_s)
+        return entitle(view, turns, self._giving(view), self.longest_wait_s)
 
     def _giving(self, view: View) -> Yielding:
-        return view.index(Yielding, self.quantum_s)
+        return view.index(Yielding, self.quantum_s, self.turn_s)
 
     def _start(self, index: RankedCandidates, holds: list[Decision]) -> Plan | None:
         """Start the first waiting job that finds free devices or neighbours that it suits."""

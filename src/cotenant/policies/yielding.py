@@ -44,12 +44,15 @@ class Yielding(Index):
     view : View
     quantum_s : float
         Nobody gives way before having run so long at a stretch.
+    turn_s : float
+        The same for the job that has its turn after it was stopped.
     """
 
-    def __init__(self, view: View, quantum_s: float) -> None:
+    def __init__(self, view: View, quantum_s: float, turn_s: float) -> None:
         self._view, self._ledger, self._layout = view, view.ledger, view.layout
         self._top = learned_top(view)
         self._quantum_s = max(quantum_s, view.settings.min_quantum_s)
+        self._turn_s = max(turn_s, self._quantum_s)
         self.standing: dict[int, Standing] = {}
         self._changed: dict[int, JobRecord] = dict(view.running)
         self._touched: dict[int, None] = dict.fromkeys(range(view.layout.device_count))
@@ -140,7 +143,7 @@ class Yielding(Index):
             return None
         if record.id in self._ledger.leaving:
             return None
-        if now - record.started_s < self._quantum_s:
+        if now - record.started_s < self._least_s(record):
             self._set_timer(record.id, self._of_age_s(record))
             return None
         until_s = level_until_s(record, now, self._top)
@@ -148,10 +151,35 @@ class Yielding(Index):
             self._set_timer(record.id, until_s)
         return tier(record), -float(level(record, now, self._top)), -record.id
 
+    def _least_s(self, record: JobRecord) -> float:
+        return self._turn_s if record.id == self._turn() else self._quantum_s
+
+    def _turn(self) -> int:
+        """The job whose turn was the last, as the policy has noted it; -1 if there was none."""
+        memo = self._view.memo
+        return int(memo.get("turn", -1)) if memo else -1
+
+    def turn_ends_s(self) -> float:
+        """When the next of those that were stopped may have its turn, or somebody who keeps the last from its own
+        may be stopped."""
+        record = self._view.records.get(self._turn())
+        if record is None or record.status == Status.STOPPING:
+            return 0.0
+        if record.status == _RUNNING:
+            return self._of_age_s(record)
+        return self.next_of_age_s(record.reserved) if record.reserved else 0.0
+
+    def next_of_age_s(self, devices: tuple[int, ...]) -> float:
+        """When the next of the jobs on some devices may be stopped; infinite if never."""
+        now, running, residents = self._view.now, self._view.running, self._ledger.residents
+        ages = [self.of_age_s(running[j]) for d in devices for j in residents[d]]
+        return min([t for t in ages if t > now], default=_INF)
+
     def _of_age_s(self, record: JobRecord) -> float:
         """The first instant at which the quantum is over."""
-        t = record.started_s + self._quantum_s
-        while t - record.started_s < self._quantum_s:
+        least_s = self._least_s(record)
+        t = record.started_s + least_s
+        while t - record.started_s < least_s:
             t = math.nextafter(t, _INF)
         return t
 
