@@ -62,7 +62,7 @@ class Truth(Protocol):
         """Speed of a job alone on this type, relative to its reference device."""
 
     def co_speed(self, model: str, beside: tuple[str, ...], device_type: str) -> float:
-        """Speed beside these jobs (sorted), divided by its speed alone; in (0, 1.2]."""
+        """Speed beside these jobs (sorted), divided by its speed alone; in [0.02, 1]."""
 
     def source(self, model: str, beside: tuple[str, ...], device_type: str) -> str:
         """Where that number comes from: ``measured``, ``composed`` or ``modelled``."""

@@ -40,7 +40,8 @@ class SidePrediction(msgspec.Struct, frozen=True, gc=False):
     Parameters
     ----------
     mean, low, high : float
-        Speed beside the others over speed alone, and its 90% interval; in (0, 1.2].
+        Speed beside the others over speed alone, and its 90% interval; in [0.02, 1], but up to 1.2
+        where it was asked for in the scale of labels as published.
     fits : bool or None
         Whether the set is predicted to fit the device's memory; None if that cannot be told.
     novelty : int
@@ -205,8 +206,8 @@ class AdaptiveInterferencePredictor:
         sets : sequence of sequences of JobConfig
             Two or more jobs each.
         as_published : bool
-            In the scale of the world's own labels, whose baselines may be too low, rather than
-            re-based.
+            In the scale of the world's own labels, whose baselines may be too low and whose noise
+            reaches above 1, rather than re-based: then nobody is faster beside others than alone.
         """
         group, measured = self.group_of(world)
         table = group.table
@@ -218,7 +219,8 @@ class AdaptiveInterferencePredictor:
         pairs = group.predict_pairs(victim, other)
         known = np.array([table.known(node) for node in range(len(table.names))], np.bool_)
         far = np.full(len(victim), not measured) | (~known[victim] & (pairs.novelty > KNOWN))
-        low, high = _widened(pairs.mean, pairs.low, pairs.high, far)
+        top = MAX_SPEED if as_published else 1.0
+        mean, low, high = (np.minimum(v, top) for v in _widened(pairs.mean, pairs.low, pairs.high, far))
         found, at = [], 0
         for nodes, jobs in zip(ids, sets, strict=True):
             fits = group.memory.verdict(nodes, need, told)
@@ -226,12 +228,12 @@ class AdaptiveInterferencePredictor:
             for node, job in zip(nodes, jobs, strict=True):
                 part = slice(at, at + len(nodes) - 1)
                 at += len(nodes) - 1
-                values = _composed(pairs.mean[part], low[part], high[part], group)
+                values = _composed(mean[part], low[part], high[part], group)
                 scale = group.scale((job, world)) if as_published else 1.0
                 novelty = max(int(pairs.novelty[part].max(initial=KNOWN)), KNOWN)
                 if not known[node] and novelty > KNOWN:
                     novelty = NEVER + 1
-                side = _side(values, scale, fits, novelty, measured)
+                side = _side([value * scale for value in values], top, fits, novelty, measured)
                 sides.append(side if told[node] else msgspec.structs.replace(side, memory_known=False))
             found.append(sides)
         return found
@@ -351,19 +353,18 @@ def _composed(mean: Array, low: Array, high: Array, group: WorldGroup) -> tuple[
     return speed, speed - max(below * speed, group.set_error), speed + max(above * speed, group.set_error)
 
 
-def _widened(mean: Array, low: Array, high: Array, far: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Intervals of pairs, half as wide again where nothing was measured of job or device type."""
+def _widened(mean: Array, low: Array, high: Array, far: NDArray[np.bool_]) -> tuple[Array, Array, Array]:
+    """Speeds of pairs and their intervals, half as wide again where nothing was measured of job or device type."""
     down, up = mean - low, high - mean
     low = np.where(far, np.maximum(mean - 1.5 * down - 0.05, MIN_SPEED), low)
     high = np.where(far, np.minimum(mean + 1.5 * up + 0.05, MAX_SPEED), high)
-    return np.minimum(low, mean), np.maximum(high, mean)
+    return mean, np.minimum(low, mean), np.maximum(high, mean)
 
 
 def _side(
-    values: tuple[float, float, float], scale: float, fits: bool | None, novelty: int, measured: bool
+    values: Sequence[float], top: float, fits: bool | None, novelty: int, measured: bool
 ) -> SidePrediction:
-    mean, low, high = (value * scale for value in values)
-    top = MAX_SPEED
+    mean, low, high = values
     mean = min(max(mean, MIN_SPEED), top)
     return SidePrediction(
         mean=mean,
