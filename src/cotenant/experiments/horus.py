@@ -160,10 +160,10 @@ class Horus(Compared):
     }
     claims: ClassVar[tuple[Claim, ...]] = (
         _utilisation("utilisation", _QUICK),
-        _makespan("makespan", _QUICK),
-        _wait("wait", _FAIR),
         _utilisation("utilisation_ours", _OURS),
+        _makespan("makespan", _QUICK),
         _makespan("makespan_ours", _OURS),
+        _wait("wait", _FAIR),
         _wait("wait_ours", _OURS),
         Claim(
             key="wait_median_variants",

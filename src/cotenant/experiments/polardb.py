@@ -51,7 +51,7 @@ class PolarDb(Experiment):
         "state tier is what a failed node's jobs begin again from; a suspended job's state is saved to and loaded from it.",
         "64 V100 in 8 nodes, 800 jobs of 1 to 8 GPUs, median length 2 h, load 1; each node fails every 5 days on average and is "
         "back after an hour on average. Writing a copy costs nothing here, so shorter intervals always look better.",
-        "State is twice the job's memory. Capacity of the tier is not bounded, and nothing is pooled yet.",
+        "State is twice the job's memory. Capacity of the tier is not bounded in these runs, and nothing else is pooled.",
     )
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(
@@ -91,7 +91,7 @@ class PolarDb(Experiment):
             source=f"{_SOURCE}, figure, second-hand",
             how="resize of the suspended-state tier; resume latency and completion time",
             differs="",
-            unmeasured="clusters cannot declare a state tier with a capacity yet",
+            unmeasured="a database's queries per second have no counterpart here; clusters may declare tiers with a capacity and rules for resizing them",
         ),
         Claim(
             key="controller",
