@@ -86,7 +86,7 @@ def test_measure_fits_what_an_earlier_session_measured(
     capsys.readouterr()
     device = read_co_runs(tmp_path / "out")[0].device_type
     main_ends("predict", "interference", "a", "e", "--fit", "out/fit.json", "--device", device)
-    assert "measured here" in capsys.readouterr().out
+    assert "this set" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="core sets are measured on Linux")

@@ -9,6 +9,7 @@ import typer
 
 from cotenant.app import completing
 from cotenant.app.console import note, print_json, print_table, say, warn
+from cotenant.app.jobnames import check_names, find_job, set_measured
 from cotenant.app.predicting import predict
 from cotenant.app.steps import OwnTypes, use_own_types
 from cotenant.errors import ConfigError, UnknownNameError, UsageError
@@ -16,7 +17,7 @@ from cotenant.errors import ConfigError, UnknownNameError, UsageError
 if TYPE_CHECKING:
     from cotenant.predictors.interference.evaluate import Report
     from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor, SidePrediction
-    from cotenant.profiles.runs import CoRun, JobConfig, SoloRun
+    from cotenant.profiles.runs import CoRun, SoloRun
 
 __all__ = ["add_to"]
 
@@ -40,7 +41,8 @@ _HEADS = (
     "recall",
 )
 _KINDS = {"-1": "both together", "0": "both, apart", "1": "one elsewhere only", "2": "one never"}
-_NOVELTY = ("measured here", "measured elsewhere", "known alone only", "unknown")
+_NOVELTY = ("other sets here", "sets elsewhere", "alone only", "nothing")
+"""What was measured of a job, by novelty, where the set that was asked for was not."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -188,24 +190,30 @@ def interference(  # noqa: PLR0917
         raise UsageError("--device is empty; name the device type, for example --device V100")
     if device.startswith("cpu:"):
         device = _core_type(device)
-    for name in jobs:
-        if not name.strip() or name.strip().startswith("/"):
-            raise UsageError(f"job {name!r} names no model; write model/bBATCH, for example ResNet-50/b64")
+    check_names(jobs)
     predictor = _predictor(fitted, solo, device)
     world = _world(predictor, device, source)
-    configs = [_job(predictor, world, name) for name in jobs]
+    configs = [find_job(predictor, world, name) for name in jobs]
     found = predictor.predict_set(world, configs)
+    whole = set_measured(predictor, world, configs)
     if as_json:
         import msgspec
 
         sides = [{"job": job, **msgspec.to_builtins(said)} for job, said in zip(jobs, found, strict=True)]
-        print_json({"source": world[0], "device_type": world[1], "fits": found[0].fits, "jobs": sides})
+        head = {"source": world[0], "device_type": world[1], "fits": found[0].fits}
+        print_json(head | {"set_measured": whole, "jobs": sides})
         return
     rows = [
-        (name, f"{s.mean:.3f}", f"{s.low:.3f} to {s.high:.3f}", f"x{1 / s.mean:.2f}", _NOVELTY[s.novelty])
+        (
+            name,
+            f"{s.mean:.3f}",
+            f"{s.low:.3f} to {s.high:.3f}",
+            f"x{1 / s.mean:.2f}",
+            "this set" if whole else _NOVELTY[s.novelty],
+        )
         for name, s in zip(jobs, found, strict=True)
     ]
-    print_table(("job", "speed beside the others", "90% interval", "slowdown", "known"), rows)
+    print_table(("job", "speed beside the others", "90% interval", "slowdown", "measured before"), rows)
     say(_memory_line(jobs, found, world))
 
 
@@ -254,20 +262,6 @@ def _world(predictor: AdaptiveInterferencePredictor, device: str, source: str) -
         return source or predictor.worlds[0][0], device
     counts = {w: sum((r.source, r.device_type) == w for r in predictor.runs) for w in alike}
     return max(alike, key=lambda w: counts[w])
-
-
-def _job(predictor: AdaptiveInterferencePredictor, world: tuple[str, str], name: str) -> JobConfig:
-    from cotenant.predictors.adaptive import config_of
-    from cotenant.profiles.kinds import canonical_model
-
-    known = {job for run in predictor.runs for job in run.key}
-    known |= {run.job for run in predictor.solos}
-    here = {run.job for run in predictor.solos if (run.source, run.device_type) == world}
-    for pool in (sorted(here), sorted(known)):
-        for job in pool:
-            if name in (job.label, job.model) or canonical_model(name) == canonical_model(job.label):
-                return job
-    return config_of(name)
 
 
 def evaluate(  # noqa: PLR0917

@@ -280,10 +280,38 @@ def test_names_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     assert code == 2 and "Z9" in told and "V100" in told
     assert ask("LM/b16", "LM/b32", device="")[0] == 2
     assert ask("LM/b16", "")[0] == 2 and ask("LM/b16", "/b32")[0] == 2
+    for empty in ("LM/b0", "LM/b00", "LM/b-4"):
+        code, told = ask("LM/b16", empty)
+        assert code == 2 and "at least one sample" in told and empty in told
+    # A model that no measurement names: answered as unknown, with the name that may have been meant.
+    code, told = ask("Resnet50x/b16", "Transfomer")
+    assert code == 0, told
+    assert 'Transfomer: no measurement names this model; did you mean "Transformer"?' in told
+    assert 'Resnet50x/b16: no measurement names this model; did you mean "ResNet-50/b16"?' in told
+    assert "no measurement names" not in ask("Transformer/b48", "LM/b16")[1]
     # Of the catalogue, though nobody measured it: answered, with a warning; under a source, too.
     for source in ("", "made"):
         code, told = ask("LM/b16", "LM/b32", device="H100", source=source)
         assert code == 0 and "nothing was measured there (known: V100)" in told
+
+
+def test_a_set_is_told_from_others_of_the_same_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "fit.json"
+    save_predictor(AdaptiveInterferencePredictor(zoo="small").fit(_runs(), _solos()), path)
+
+    def ask(*jobs: str) -> tuple[bool, str]:
+        words = ["predict", "interference", *jobs, "--device", "V100", "--fit", str(path)]
+        shown = CliRunner().invoke(app, words).stdout
+        return json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["set_measured"], shown
+
+    pair, shown = ask("LM/b32", "CycleGAN/b16")
+    assert pair and shown.count("this set") == 2
+    # All three pairs were measured; the three together were not.
+    three, shown = ask("LM/b32", "CycleGAN/b16", "ResNet-18/b16")
+    assert not three and shown.count("other sets here") == 3
+    other_batch, shown = ask("LM/b32", "CycleGAN/b24")
+    assert not other_batch and shown.count("other sets here") == 2
+    assert ask("LM/b32", "GPT-3/b1")[1].count("nothing") >= 1
 
 
 def test_an_empty_table_is_noticed_before_anything_is_fitted(
