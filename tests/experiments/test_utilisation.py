@@ -110,5 +110,5 @@ def test_the_experiments_measure_what_they_claim(name: str) -> None:
             continue
         assert one.values[claim.key] is not None, claim.key
     for table in one.tables:
-        assert all(0.0 < row["utilisation"] <= 1.0 for row in table.rows)
+        assert all(0.0 < row["utilisation_share"] <= 1.0 for row in table.rows)
         assert len({row["jobs_finished"] for row in table.rows}) == 1

@@ -126,7 +126,7 @@ def largest_jct_s(run: RunMetrics) -> float:
 
 def first_wait_s(run: Run) -> float:
     """The longest wait of any of them for its first start."""
-    return max(_largest(run.metrics)["wait_s"].to_list())
+    return float(max(_largest(run.metrics)["wait_s"].to_list()))
 
 
 def largest_wait_s(run: Run) -> float:
@@ -224,7 +224,7 @@ class Tong(Compared):
         Claim(
             key="largest",
             what="p99 completion time of the largest tenth, first come, first served over tong",
-            paper="large jobs do not starve; no number in the abstract",
+            paper="no starvation; no number",
             unit="x",
             source=_SOURCE,
             how="by GPU time, jobs one a second",
@@ -245,7 +245,7 @@ class Tong(Compared):
             Claim(
                 key=f"largest_first_wait{suffix}",
                 what=f"Longest wait of the largest tenth for the first start, {label}",
-                paper="large jobs do not starve; no number in the abstract",
+                paper="no starvation; no number",
                 unit="h",
                 source=_SOURCE,
                 how="by GPU time, jobs one a second",
@@ -266,7 +266,7 @@ class Tong(Compared):
             Claim(
                 key=f"largest_wait{suffix}",
                 what=f"Longest wait of the largest tenth at a stretch, {label}",
-                paper="large jobs do not starve; no number in the abstract",
+                paper="no starvation; no number",
                 unit="h",
                 source=_SOURCE,
                 how="by GPU time, before the first start or after a suspension, jobs one a second",

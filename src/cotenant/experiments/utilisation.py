@@ -156,11 +156,9 @@ class Compared(Comparison):
 
     def row(self, run: Run) -> dict[str, Any]:
         """What a table shows of a run."""
-        own = {
-            "utilisation": run.utilisation,
-            "longest_wait_at_a_stretch_s": max(run.waited_s.values(), default=None),
-        }
-        return own | {key: run.summary.get(key) for key in self.columns}
+        own = {key: run.summary.get(key) for key in self.columns}
+        longest_s = max(run.waited_s.values(), default=None)
+        return {"utilisation_share": run.utilisation, **own, "longest_wait_at_a_stretch_s": longest_s}
 
     def measure(self, seed: int, place: Place) -> Measured:
         """Run every policy on every case."""
