@@ -146,8 +146,8 @@ def dlrm(data: Path, gpus: int = 512) -> tuple[pl.DataFrame, list[tuple[str, Clu
         (pl.col("cpu_milli") + pl.col("cpu") // pl.col("instances")).alias("cpu_milli"),
         (pl.col("host_memory_bytes") + pl.col("memory") // pl.col("instances")).alias("host_memory_bytes"),
     ).select(frame.columns)
-    each = jobs["gpus"].sum()
-    cores, memory = int(jobs["cpu_milli"].sum() / each), int(jobs["host_memory_bytes"].sum() / each)
+    each = int(jobs["gpus"].sum())
+    cores, memory = int(jobs["cpu_milli"].sum()) // each, int(jobs["host_memory_bytes"].sum()) // each
     kind = DeviceType(name="gpu")
     clusters = []
     for size in (1, 2, 8):

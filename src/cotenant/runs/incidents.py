@@ -26,6 +26,12 @@
     tenant = "vision"
     limit_gpus = 64
 
+    [[incident]]
+    kind = "tier-resize"      # a state tier of the cluster
+    at = "9h"
+    tier = "memory"
+    capacity = "80GB"
+
 ``docs/incidents.md`` describes every kind.
 """
 
@@ -40,7 +46,8 @@ import msgspec
 from cotenant.errors import ConfigError, QuantityError
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
-from cotenant.model.quantities import parse_duration
+from cotenant.model.poolevents import TierResized
+from cotenant.model.quantities import parse_bytes, parse_duration
 from cotenant.model.workload import Workload
 from cotenant.traces.documents import Document, read_document
 
@@ -56,6 +63,7 @@ Kind = Literal[
     "cancel",
     "priority",
     "tenant-limit",
+    "tier-resize",
 ]
 _KEYS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("node-down", "node-up", "drain", "undrain"), ("node",)),
@@ -63,6 +71,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "cancel": ("job",),
     "priority": ("job", "priority"),
     "tenant-limit": ("tenant", "limit_gpus"),
+    "tier-resize": ("tier", "capacity"),
 }
 """What each kind needs beside ``kind`` and ``at``."""
 _BACK: dict[str, Any] = {"node-down": "node-up", "drain": "undrain", "device-down": "device-up"}
@@ -77,6 +86,8 @@ class _Incident(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tenant: str | None = None
     priority: int | None = None
     limit_gpus: int | Literal["none"] | None = None
+    tier: str | None = None
+    capacity: str | None = None
     cause: str = ""
     lasts: str | None = None
 
@@ -142,7 +153,7 @@ def _items(document: Document) -> Iterator[tuple[int, _Incident, float, float | 
 
 def _check_keys(document: Document, index: int, item: _Incident) -> None:
     needed = _KEYS[item.kind]
-    every = ("node", "slot", "job", "tenant", "priority", "limit_gpus")
+    every = ("node", "slot", "job", "tenant", "priority", "limit_gpus", "tier", "capacity")
     given = [key for key in every if getattr(item, key) is not None]
     missing = [key for key in needed if key not in given]
     surplus = [key for key in given if key not in needed]
@@ -184,6 +195,8 @@ class _Names:
                 raise self.error(index, f'no tenant "{item.tenant}"; known: {known}')
             limit = None if item.limit_gpus == "none" else item.limit_gpus
             return ev.TenantLimitChanged(t, item.tenant or "", limit)
+        if item.kind == "tier-resize":
+            return self._tier(index, item, t)
         node = self._nodes.get(item.node or "")
         if node is None:
             raise self.error(index, f'no node "{item.node}" in this cluster of {len(self._nodes):,} nodes')
@@ -197,6 +210,18 @@ class _Names:
             return ev.Undrained(t, node)
         device = self._device(index, item, node)
         return ev.DeviceDown(t, device, item.cause) if item.kind == "device-down" else ev.DeviceUp(t, device)
+
+    def _tier(self, index: int, item: _Incident, t: float) -> ev.Event:
+        names = [tier.name for tier in self._cluster.state_tiers]
+        if item.tier not in names:
+            raise self.error(
+                index, f'no state tier "{item.tier}"; known: {", ".join(names) or "none declared"}'
+            )
+        try:
+            size = parse_bytes(item.capacity or "")
+        except QuantityError as error:
+            raise self.error(index, f"capacity: {error}") from None
+        return TierResized(t, names.index(item.tier), size, item.cause)
 
     def _command(self, index: int, item: _Incident, t: float) -> ev.Event:
         if self._jobs is None:
