@@ -118,7 +118,9 @@ class JobRows:
                 whole = ~np.isnan(table.first_s[ids]) & (table.outcome[ids] != Outcomes.REJECTED)
                 found = np.where(whole, table.end_s[ids] - table.submit_s[ids], np.nan)
             case "work_s":
-                found = table.work_s[ids] + table.open_work_s[ids] + table.of("failed_work_s", ids)
+                found = value("kept_s", ids) + table.of("failed_work_s", ids)
+            case "kept_s":  # what failed attempts did is lost, so it is in no sum of useful work
+                found = table.work_s[ids] + table.open_work_s[ids]
             case "happened_s":
                 judged = (table.of("expected_s", ids) > 0) & (table.outcome[ids] == Outcomes.DONE)
                 found = np.where(judged, table.work_s[ids], np.nan)

@@ -230,7 +230,7 @@ def _capacity(
     widths = timeline["width_s"].to_numpy()
     total = {n: _integral(timeline, f"{n}_gpus", widths) for n in names}
     window, have = end_s - start_s, total["available"]
-    useful = _sum(jobs.column("work_s") * jobs.column("gpus"))
+    useful = _sum(jobs.column("kept_s") * jobs.column("gpus"))
     lost = _sum(jobs.column("lost_s") * jobs.column("gpus"))
     busy, allocated = total["busy"], total["allocated"]
     holes = fold.devices.holes if fold.devices is not None else None
@@ -286,7 +286,7 @@ def _energy(fold: MetricFold, start_s: float, end_s: float) -> float | None:
 def _fairness(fold: MetricFold, jobs: JobRows) -> dict[str, Any]:
     rho = _known(jobs.column("rho"))
     weights = {t.name: t.weight for t in fold.opened.cluster.tenants} if fold.opened else {}
-    tenants, useful = jobs.words("tenant"), jobs.column("work_s") * jobs.column("gpus")
+    tenants, useful = jobs.words("tenant"), jobs.column("kept_s") * jobs.column("gpus")
     served = pl.DataFrame({"tenant": jobs.column("tenant"), "gpu_s": useful}).group_by("tenant").sum()
     amounts = sorted((tenants[code], amount) for code, amount in served.iter_rows())
     shares = [amount / weights.get(tenant, 1.0) for tenant, amount in amounts]
@@ -327,7 +327,7 @@ def by_group(jobs: JobRows, key: Ints, names: list[str], end_s: float) -> dict[s
     each(_waits(jobs, wait, end_s), lambda v: {"longest_wait_s": _longest(v)})
     each(jobs.column("jct_s"), spread_of("jct_s", "mean", "p95"))
     each(jobs.column("corun_slowdown"), spread_of("corun_slowdown", "mean"))
-    each(jobs.column("work_s") * gpus, lambda v: {"useful_gpu_hours": _sum(v) / 3600.0})
+    each(jobs.column("kept_s") * gpus, lambda v: {"useful_gpu_hours": _sum(v) / 3600.0})
     each(jobs.column("gpu_s"), lambda v: {"held_gpu_hours": _sum(v) / 3600.0})
     return out
 
