@@ -162,6 +162,17 @@ def test_quota_by_tenant_and_device_type() -> None:
     assert run.reasons("two") == [Reason.TENANT_LIMIT]
 
 
+def test_what_exceeds_every_quota_is_turned_away() -> None:
+    """Two devices, where the tenant may have one and a half of the only type: it would wait for ever."""
+    h = day("1x2", GaiaGpu(quota=("t/gpu/1.5",)))
+    h.submit("two", gpus=2, tenant="t")
+    h.submit("one", tenant="t", runs_s=5.0)
+    run = h.run()
+    (rejected,) = run.of("two", ev.Rejected)
+    assert rejected.reason == Reason.TENANT_LIMIT
+    assert run.start_s("one") == 0.0
+
+
 def test_what_is_no_quota_is_refused() -> None:
     assert read_quota(("a/b/c/2", "/T4/0.5")) == {("a", "b/c"): 2000, ("", "T4"): 500}
     for wrong in (("a/2",), ("a/T4/x",), ("a/T4/-1",), ("a/T4/1", "a/T4/2"), ("a/T4/inf",)):

@@ -6,12 +6,10 @@ ISPA/IUCC/BDCloud 2018; tkestack/gpu-manager and tkestack/gpu-admission.
 
 from __future__ import annotations
 
-from typing import Any
-
 from cotenant.errors import ConfigError
 from cotenant.model.params import Params
 from cotenant.model.placement import DEVICE_MILLI, WHOLE, Share
-from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Reason, Start, Why
+from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Reason, Reject, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
 from cotenant.policies.boards import Boards
@@ -25,6 +23,7 @@ _NODE_WHY = Why("cpu-only")
 _FRACTION = Why("best-fit-fraction")
 _BRANCH = Why("closest-on-tree")
 _SPREAD = Why("whole-device")
+_NO_QUOTA = 1 << 62
 
 
 class GaiaGpu(Params):
@@ -73,6 +72,8 @@ class GaiaGpu(Params):
             start, holds = self._next(view)
             if start is not None:
                 return Plan((start,), again=True)
+            if any(isinstance(decision, Reject) for decision in holds):
+                return Plan(holds, again=True)
         due = view.index(Ceilings, self._most_milli).due() if self.elastic else ()
         return Plan((*holds, *due)) if holds or due else EMPTY
 
@@ -132,29 +133,45 @@ class GaiaGpu(Params):
         types = record.shape.types
         if not self._quota:
             return types
-        charged, tenant = view.index(Charged), record.job.tenant
-        asked = point.milli if is_fraction(point) else DEVICE_MILLI * record.shape.gpus
-        kinds = []
-        for kind in types:
-            limit = self._quota.get((tenant, view.layout.types[kind].name))
-            if limit is None or charged.held(tenant, kind) + asked <= limit:
-                kinds.append(kind)
-        return tuple(kinds)
+        charged, tenant, asked = view.index(Charged), record.job.tenant, self._asked(point)
+        return tuple([k for k in types if charged.held(tenant, k) + asked <= self._limit(view, tenant, k)])
+
+    @staticmethod
+    def _asked(point: Point) -> int:
+        """What a request is charged, in thousandths of a device."""
+        return point.milli if is_fraction(point) else DEVICE_MILLI * point.shape.gpus
+
+    def _limit(self, view: View, tenant: str, kind: int) -> int:
+        """What a tenant may hold of a device type."""
+        return self._quota.get((tenant, view.layout.types[kind].name), _NO_QUOTA)
+
+    def _ever(self, view: View, point: Point) -> bool:
+        """Whether the tenant's quota of some type, and that type's devices, suffice for a request."""
+        shape, layout = point.shape, view.layout
+        for kind in shape.types:
+            sizes = [layout.bay_size[bay] for bay in layout.type_bays[kind]]
+            room = sum(sizes) if shape.spans else max(sizes)
+            if shape.gpus <= room and self._asked(point) <= self._limit(view, point.head().job.tenant, kind):
+                return True
+        return False
 
     # -- why not -------------------------------------------------------------------------
 
-    def _hold(self, view: View, boards: Boards, point: Point) -> Hold:
+    def _hold(self, view: View, boards: Boards, point: Point) -> Hold | Reject:
         record = point.head()
+        told = (Reason.TENANT_LIMIT, {"tenant": record.job.tenant, "needs_milli": self._asked(point)})
+        # Quotas stand for the whole run: who has none that suffices will never start.
+        if self._quota and record.shape.gpus and not self._ever(view, point):
+            return Reject(record.id, *told)
         refusal = view.limit_refusal(record) if view.books.limits else None
         if refusal is not None:
             return Hold(record.id, refusal.reason, refusal.facts)
         if record.shape.gpus and not self._kinds(view, record, point):
-            facts: dict[str, Any] = {"tenant": record.job.tenant, "quota": "device-type"}
-            return Hold(record.id, Reason.TENANT_LIMIT, facts)
+            return Hold(record.id, *told)
         if is_fraction(point):
             milli = max([int(boards.boards[k].milli.max()) for k in record.shape.types])
             if milli < point.milli:
-                facts = {"needs_milli": point.milli, "most_free_milli": milli}
-                return Hold(record.id, Reason.COMPUTE, facts)
+                free = {"needs_milli": point.milli, "most_free_milli": milli}
+                return Hold(record.id, Reason.COMPUTE, free)
             return Hold(record.id, *boards.blocked(record, point))
         return Hold(record.id, *view.why_not(record))
