@@ -71,6 +71,8 @@ def load(kind: str, name: str) -> Any:
 def load_object(spec: str, method: str = "") -> Any:
     """Load ``file.py:Object`` or ``package.module:Object``; the code of that file is run.
 
+    A file finds modules in its own folder, after those that are installed.
+
     Parameters
     ----------
     method : str
@@ -108,6 +110,9 @@ def _module(source: str) -> ModuleType:
         raise ConfigError(f"{source}: cannot be loaded as Python")
     module = importlib.util.module_from_spec(found)
     sys.modules[label] = module
+    # For what it imports from beside it, now or when it is called. Last, as for the working folder.
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.append(folder)
     try:
         found.loader.exec_module(module)
     except (Exception, SystemExit) as error:

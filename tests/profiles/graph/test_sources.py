@@ -215,6 +215,48 @@ def test_a_module_of_the_working_folder_is_found(tmp_path: Path, monkeypatch: py
     assert (missing.exit_code, "No module named 'mynets.large'" in missing.stderr) == (1, True)
 
 
+def test_a_file_finds_what_lies_beside_it_after_what_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "sibling_layers.py").write_text("WIDTH = 16\n")
+    (tmp_path / "nets" / "sibling_data.py").write_text(
+        "import torch\n\ndef batch_of(n):\n    return torch.randn(n, 8)\n"
+    )
+    (tmp_path / "nets" / "json.py").write_text("raise ValueError('not this one')\n")
+    (tmp_path / "nets" / "net.py").write_text(
+        "import json\nfrom torch import nn\nfrom sibling_layers import WIDTH\n\n"
+        "def build(batch):\n    from sibling_data import batch_of\n    return nn.Linear(8, WIDTH), batch_of(batch)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    done = run("features", "nets/net.py:build", "--batch", "4", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["parameters"] == 8 * 16 + 16
+    assert sys.path[-1] == str(tmp_path / "nets")
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (("features", "gone.json", "--hf"), "transformers"),
+        (("features", "gone.onnx"), "onnx"),
+    ],
+)
+def test_a_missing_file_is_told_before_a_missing_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], missing: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, missing, None)
+    done = run(*words)
+    assert done.exit_code == 1
+    assert words[1] in str(done.exception) + done.stderr
+    assert "extra" not in str(done.exception) + done.stderr
+    (tmp_path / words[1]).write_text('{"model_type": "bert"}')
+    there = run(*words)
+    assert "extra" in str(there.exception) + there.stderr
+
+
 def test_memory_as_a_table_with_a_verdict_for_each_type(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(BUILDER)
     source = f"{tmp_path / 'net.py'}:build"

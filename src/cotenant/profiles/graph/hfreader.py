@@ -40,13 +40,14 @@ def read_config(
     MissingExtraError
         Without transformers.
     """
+    # First, since a file that is missing is missing whatever is installed.
+    fields, label = _fields(config)
     # Everything is built from the configuration; nothing may be asked of a network.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
         import transformers
     except ImportError:
         raise MissingExtraError("reading Hugging Face configurations", "huggingface") from None
-    fields, label = _fields(config)
     made = _config(transformers, fields, label)
     if attention:
         made._attn_implementation = attention

@@ -50,13 +50,13 @@ def read_onnx(path: str | Path, options: Options, *, length: int = 128) -> Graph
     MissingExtraError
         Without onnx.
     """
+    where = Path(path)
+    if not where.is_file():
+        raise ConfigError(f"no such file: {where}")
     try:
         import onnx
     except ImportError:
         raise MissingExtraError("reading ONNX files", "onnx") from None
-    where = Path(path)
-    if not where.is_file():
-        raise ConfigError(f"no such file: {where}")
     try:
         # External data would be the weights themselves: shapes are all that is needed.
         model = onnx.load(str(where), load_external_data=False)
