@@ -141,6 +141,36 @@ def test_saved_and_read_again_it_says_the_same(made: ModuleType, tmp_path: Path)
     assert again.predict(works, rates) == predictor.predict(works, rates)
 
 
+def test_rates_that_differ_from_those_of_the_fit_are_told(made: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    rows = made.observations(families=5, batches=(8, 64))
+    save_predictor(ResourcePredictor(learners=("linear",)).fit(rows), path, rows=rows)
+    again, notes = load_predictor(path)
+    assert notes == ()
+    assert again.rates_ == {"V100": rates_of("V100")}
+    saved = json.loads(path.read_text())
+    assert saved["rates"][0]["bandwidth"] == rates_of("V100").bandwidth
+    saved["rates"][0]["bandwidth"] *= 2
+    saved["rates"][0]["matrix_flops"]["amp"] = 1e12
+    # Memory is not in the rates that a fit depends on.
+    saved["rates"][0]["memory_bytes"] = 1
+    path.write_text(json.dumps(saved))
+    (told,) = load_predictor(path)[1]
+    assert told.startswith(
+        "V100: the catalogue differs from when this was fitted (matrix products, bandwidth),"
+    )
+    # A type that is in nobody's catalogue any more.
+    saved["rates"] = [saved["rates"][0] | {"name": "Z1"}]
+    path.write_text(json.dumps(saved))
+    assert load_predictor(path)[1][0].startswith(
+        "Z1: the catalogue differs from when this was fitted (whether"
+    )
+    # Files from before rates were kept are read as they were.
+    del saved["rates"]
+    path.write_text(json.dumps(saved))
+    assert load_predictor(path)[1] == ()
+
+
 def test_a_file_that_was_changed_is_refused_or_told(made: ModuleType, tmp_path: Path) -> None:
     rows = made.observations(families=5)
     path = tmp_path / "m.json"

@@ -3,7 +3,8 @@
 A file holds the parameters, the fitted factors, and the training rows as numbers (features,
 roofline, truth, family). Reading it fits the chosen regression of each target again with the same
 seed, so that nothing but numbers is trusted. Another version of a library may grow other trees;
-what the regressions said of the first rows is kept and compared, and a difference is told.
+what the regressions said of the first rows is kept and compared, and a difference is told. So is
+one between the rates of device types that it was fitted with and those of the catalogue now.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cotenant.predictors.resources.folds import balanced
 from cotenant.predictors.resources.learners import CANDIDATES, Candidate
 from cotenant.predictors.resources.observations import Observation
 from cotenant.predictors.resources.predictor import ResourcePredictor, TargetFit, TrainingSet
-from cotenant.predictors.resources.roofline import Efficiency
+from cotenant.predictors.resources.roofline import DeviceRates, Efficiency, rates_of
 from cotenant.predictors.resources.targets import TARGETS
 from cotenant.profiles.hashes import sha256_of
 from cotenant.profiles.wholefile import write_whole
@@ -52,6 +53,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     features: list[str]
     device_types: list[str]
     targets: dict[str, _Rows]
+    rates: list[DeviceRates] = []
     card: dict[str, Any] = {}
 
 
@@ -97,6 +99,7 @@ def save_predictor(
         list(FEATURES),
         list(predictor.device_types_),
         targets,
+        [predictor.rates_[name] for name in predictor.device_types_],
         card,
     )
     write_whole(path, msgspec.json.format(msgspec.json.encode(file), indent=0) + b"\n")
@@ -146,7 +149,8 @@ def load_predictor(path: Path | str) -> tuple[ResourcePredictor, tuple[str, ...]
     params = {**file.params, "prior": file.prior}
     predictor = ResourcePredictor(**params)
     predictor.efficiency_, predictor.device_types_ = file.efficiency, tuple(file.device_types)
-    notes = []
+    predictor.rates_ = {rates.name: rates for rates in file.rates}
+    notes = [line for rates in file.rates if (line := _other_rates(rates))]
     for name, rows in file.targets.items():
         data = TrainingSet(
             np.arange(len(rows.y)), np.array(rows.x), np.array(rows.base), np.array(rows.y), rows.families
@@ -162,6 +166,29 @@ def load_predictor(path: Path | str) -> tuple[ResourcePredictor, tuple[str, ...]
             )
         predictor.fits_[name], predictor.models_[name], predictor.data_[name] = rows.fit, model, data
     return predictor, tuple(notes)
+
+
+_ENTER = {
+    "known": "whether the catalogue has it",
+    "host": "whether it is the host",
+    "convolution_flops": "convolutions",
+    "matrix_flops": "matrix products",
+    "bandwidth": "bandwidth",
+    "cache_bytes": "cache",
+}
+"""What of a device type enters a fit, in words."""
+
+
+def _other_rates(fitted: DeviceRates) -> str:
+    """What differs between the catalogue now and when it was fitted; nothing if all is as it was."""
+    now = rates_of(fitted.name)
+    differ = [words for field, words in _ENTER.items() if getattr(now, field) != getattr(fitted, field)]
+    if not differ:
+        return ""
+    return (
+        f"{fitted.name}: the catalogue differs from when this was fitted ({', '.join(differ)}), so what is predicted "
+        "there is off; name the file of device types that was used then, or fit it again"
+    )
 
 
 def _read(path: Path) -> _File:

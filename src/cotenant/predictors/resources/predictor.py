@@ -117,6 +117,8 @@ class ResourcePredictor:
         By target; those without rows are missing, and predicted by the roofline alone.
     device_types_ : tuple of str
         Those that it was fitted on.
+    rates_ : dict of str to DeviceRates
+        Rates of those types, as the catalogue had them.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class ResourcePredictor:
         self.efficiency_ = prior
         self.fits_: dict[str, TargetFit] = {}
         self.device_types_: tuple[str, ...] = ()
+        self.rates_: dict[str, DeviceRates] = {}
         self.models_: dict[str, Candidate] = {}
         self.data_: dict[str, TrainingSet] = {}
 
@@ -153,6 +156,7 @@ class ResourcePredictor:
         self.efficiency_ = calibrate(rows, self.prior)
         self.fits_, self.models_, self.data_ = {}, {}, {}
         self.device_types_ = tuple(sorted({row.rates.name for row in rows}))
+        self.rates_ = {row.rates.name: row.rates for row in rows}
         if not rows:
             return self
         learners = tuple(dict.fromkeys(("roofline", *self.learners)))
