@@ -128,6 +128,7 @@ def memory(  # noqa: PLR0917
     _print_memory(shown, graph)
     if rows:
         say("")
+        _tell_libraries(shown, [forecast for _, forecast, _ in rows])
         print_table(
             ("device type", "usable", "P50", "P95", "verdict"),
             [(n, _mib(f.free_bytes), _mib(m.p50_bytes), _mib(m.p95_bytes), f.verdict) for n, m, f in rows],
@@ -213,6 +214,20 @@ def _print_memory(shown: MemoryForecast, graph: Graph) -> None:
     rows.append(("total", _mib(shown.p50_bytes), _mib(shown.p95_bytes), ""))
     print_table(("part", "P50", "P95", "what is in it"), rows, right=("P50", "P95"))
     tell_notes(shown.notes)
+
+
+def _tell_libraries(shown: MemoryForecast, by_type: list[MemoryForecast]) -> None:
+    """Why the totals of types differ from the one above, if they do."""
+    differ = [
+        part.name
+        for place, part in enumerate(shown.parts)
+        if any(one.parts[place].p50_bytes != part.p50_bytes for one in by_type)
+    ]
+    if differ:
+        say(
+            f"the total above is of a GPU of unknown type; below, {' and '.join(differ)} are those of each type's own "
+            "libraries:"
+        )
 
 
 def _memory_json(shown: MemoryForecast, rows: Any) -> dict[str, Any]:

@@ -273,6 +273,19 @@ def test_memory_as_a_table_with_a_verdict_for_each_type(tmp_path: Path) -> None:
     assert found["memory"]["p95_bytes"] == sum(part["p95_bytes"] for part in found["memory"]["parts"])
 
 
+def test_totals_that_differ_by_type_are_explained(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(BUILDER)
+    source = f"{tmp_path / 'net.py'}:build"
+    some = run("predict", "memory", source, "--device", "T4,H100").stdout
+    # The matrix library holds 8.1 MiB on a T4 and 32 MiB on an H100, or where nobody knows.
+    assert (
+        "of a GPU of unknown type; below, workspace and reserve are those of each type's own libraries:"
+        in some
+    )
+    for other in (("--device", "T4"), ("--device", "H100,H200"), ("--cpu",)):
+        assert "of a GPU of unknown type" not in run("predict", "memory", source, *other).stdout
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
