@@ -23,7 +23,7 @@ __all__ = ["Gandiva"]
 
 _SOURCE = "usenix.org/conference/osdi18/presentation/xiao"
 _GPUS = 180
-_LOAD = 1.2
+_LOAD, _HEAVY = 1.2, 1.6
 """Settled before anything was run; the table by load says how much hangs on it."""
 _SEARCHES = (
     ("first come, first served, nobody stopped", "fifo", "none"),
@@ -179,6 +179,22 @@ class Gandiva(Experiment):
             how="change of the utilisation between a quarter of the time and the last arrival",
             differs=f"as for gandiva: the load; {_SHARING}",
         ),
+        *(
+            Claim(
+                key=f"utilisation_heavy{suffix}",
+                what=f"Aggregate utilisation at 180 GPUs at a load of {_HEAVY:g}, {policy} against exclusive first come, first served",
+                paper="+26 %",
+                low=26.0,
+                high=26.0,
+                unit="%",
+                better="high",
+                tolerance=0.05,
+                source=f"{_SOURCE}, abstract",
+                how=f"as at {_LOAD:g}; the load of the paper's workload is not known, and the change rises with it (see the table by load)",
+                differs="the more waits, the more there is to share with",
+            )
+            for suffix, policy in (("", "gandiva"), ("_ours", "cotenant"))
+        ),
         Claim(
             key="jct",
             what="Mean completion time at 180 GPUs, gandiva against exclusive first come, first served",
@@ -239,12 +255,20 @@ class Gandiva(Experiment):
         searched = _searched(seed, place)
         clustered = {label: _cluster(policy, seed, place, _LOAD) for label, policy in self.policies.items()}
         values |= _search_values(searched) | _cluster_values(clustered)
-        loads = place.pick((0.8, 1.0, 1.2, 1.6, 2.0), (0.8, 1.6), (1.6,))
+        at_loads = [
+            _at_load(load, seed, place)
+            for load in place.pick((0.8, 1.0, 1.2, _HEAVY, 2.0), (0.8, _HEAVY), (_HEAVY,))
+        ]
+        (heavy,) = [row for row in at_loads if row["load"] == f"{_HEAVY:g}"]
+        values |= {
+            "utilisation_heavy": heavy["gandiva_change"],
+            "utilisation_heavy_ours": heavy["cotenant_change"],
+        }
         tables = [
             Table(title="180 GPUs", rows=[{"policy": label, **row} for label, row in clustered.items()]),
             Table(
                 title="Utilisation at 180 GPUs by load, and its change in per cent against fifo",
-                rows=[_at_load(load, seed, place) for load in loads],
+                rows=at_loads,
             ),
             Table(title="Search: time to the first good of 128 configurations", rows=_search_rows(searched)),
             Table(title="Pairs on one GPU", rows=packed),

@@ -25,7 +25,7 @@ _INTRO = (
     "beside it. Ours: mean ± standard deviation over seeds. Difference: from ours to the nearest bound of the paper's."
 )
 _VERDICTS = (
-    "Reproduced: the mean lies within the paper's range (for some, within a tolerance that the claim names). Exceeded: beyond it on the side that is better. "
+    "Reproduced: the mean lies within the paper's range (for some widened by a few per cent, which is said below where ours is explained). Exceeded: beyond it on the side that is better. "
     "Differs: beyond it on the other side, or where neither side is better. What a publication gives no number for is measured all the same, and stands with its experiment."
 )
 
@@ -210,7 +210,8 @@ def _hows(one: Done) -> list[tuple[str, str]]:
     """How claims are computed, and where the paper has them; those that are alike together."""
     found: dict[str, list[str]] = {}
     for s in one.standings:
-        how = f"{s.claim.how or 'not measured here'}. Paper: {s.claim.source}."
+        within = f" Reproduced within {100 * s.claim.tolerance:g} %." if s.claim.tolerance else ""
+        how = f"{s.claim.how or 'not measured here'}.{within} Paper: {s.claim.source}."
         found.setdefault(how, []).append(s.claim.what)
     return [("; ".join(whats), how) for how, whats in found.items()]
 
