@@ -210,7 +210,7 @@ def _hows(one: Done) -> list[tuple[str, str]]:
     """How claims are computed, and where the paper has them; those that are alike together."""
     found: dict[str, list[str]] = {}
     for s in one.standings:
-        within = f" Reproduced within {100 * s.claim.tolerance:g} %." if s.claim.tolerance else ""
+        within = f" Up to {100 * s.claim.tolerance:g} % beside it counts as reproduced." if s.claim.tolerance else ""
         how = f"{s.claim.how or 'not measured here'}.{within} Paper: {s.claim.source}."
         found.setdefault(how, []).append(s.claim.what)
     return [("; ".join(whats), how) for how, whats in found.items()]
