@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from cotenant.model.settings import Settings
 from cotenant.policies.gaia_places import branch
 from cotenant.policies.gaia_shares import ceiling_milli, read_quota
 from cotenant.policies.gaiagpu import GaiaGpu
+from cotenant.report.explain import explain
 from cotenant.testing import Harness, HarnessRun
 
 from .sharing_jobs import check, clusters, jobs, settings
@@ -148,7 +150,7 @@ def test_quota_by_tenant_and_device_type() -> None:
         nodes=(Node(name="a", gpus=(("V100", 4),)), Node(name="b", gpus=(("T4", 4),))), types=types
     )
     h = Harness(cluster, GaiaGpu(quota=("t/V100/1.5",), elastic=False))
-    v100 = {"device_types": ["V100"], "tenant": "t"}
+    v100: dict[str, Any] = {"device_types": ["V100"], "tenant": "t"}
     h.submit("one", runs_s=1000.0, **v100)
     h.submit("two", at_s=1.0, runs_s=1000.0, **v100)
     h.submit("any", at_s=2.0, runs_s=100.0, tenant="t")
@@ -258,10 +260,20 @@ def test_what_a_ceiling_leaves_over_goes_to_the_others() -> None:
     assert (granted_milli(one, members), granted_milli(two, members)) == (250, 750.0)
 
 
+def test_explain_tells_what_was_lent_and_taken_back(tmp_path: Path) -> None:
+    h = day("1x1", rules=LINEAR)
+    part(h, "a", 300)
+    part(h, "b", 700, at_s=100.0, runs_s=70.0)
+    (tmp_path / "log").write_bytes(h.run().log)
+    told = {step.t: step.text for step in explain(tmp_path / "log", "a").steps if "idle-compute" in step.text}
+    assert "a neighbour came who is guaranteed a part of that device" in told[100.0]
+    assert "limit milli before 300, limit milli after 900" in told[170.0]
+
+
 def test_bad_parameters_are_refused() -> None:
     for wrong in ({"most": 0.0}, {"most": 1.1}, {"groups": (2, 4)}, {"groups": (0,)}, {"quota": ("x",)}):
         with pytest.raises(ConfigError):
-            GaiaGpu(**wrong)  # type: ignore[arg-type]
+            GaiaGpu(**wrong)
     with pytest.raises(ConfigError):
         Settings(elastic_shares=1.5).check()
 

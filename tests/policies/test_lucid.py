@@ -19,6 +19,7 @@ from cotenant.model.quantities import GIB
 from cotenant.model.settings import Settings
 from cotenant.policies.lucid import Lucid
 from cotenant.policies.lucid_pairs import Scores
+from cotenant.report.explain import explain
 from cotenant.testing import FixedForecast, FixedTruth, Harness
 
 from .sharing_jobs import check, clusters, jobs, settings
@@ -203,6 +204,14 @@ def test_under_heavy_load_pairs_may_score_one_more() -> None:
     assert h.run().start_s("b") == 100.0
 
 
+def test_explain_tells_both_scores(tmp_path: Path) -> None:
+    h = day("1x1")
+    h.submit("a", model="tiny", memory_bytes=GIB, runs_s=100.0)
+    h.submit("b", at_s=10.0, model="jumbo", memory_bytes=GIB, runs_s=100.0)
+    (tmp_path / "log").write_bytes(h.run().log)
+    assert "score 2, beside score 0, most 2" in explain(tmp_path / "log", "b").text
+
+
 def test_bad_parameters_are_refused() -> None:
     for wrong in (
         {"gss": 5},
@@ -213,7 +222,7 @@ def test_bad_parameters_are_refused() -> None:
         {"longer": 0.0},
     ):
         with pytest.raises(ConfigError):
-            Lucid(**wrong)  # type: ignore[arg-type]
+            Lucid(**wrong)
 
 
 # -- contract ----------------------------------------------------------------------------------

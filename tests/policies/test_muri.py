@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,14 @@ from hypothesis import strategies as st
 from cotenant.errors import ConfigError
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
+from cotenant.model.jobs import Job
 from cotenant.model.quantities import GIB
+from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
 from cotenant.policies.muri import Muri
 from cotenant.policies.muri_stages import Stages, efficiency, group_time, read_stages, stages_of
+from cotenant.policies.ranked_points import _ByRank
+from cotenant.report.explain import explain
 from cotenant.testing import FixedForecast, FixedTruth, Harness
 
 from .sharing_jobs import check, clusters, jobs, settings
@@ -164,6 +169,25 @@ def test_the_matching_is_of_maximum_weight(rows: list[list[int]]) -> None:
     assert got == best
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30), st.integers(0, 12))
+@hyp(max_examples=80, deadline=None)
+def test_the_first_in_rank_are_found_among_those_that_left(rows: list[tuple[int, bool]], count: int) -> None:
+    """Against sorting: jobs of some lengths, some of which wait no more; one came back."""
+    line = _ByRank(lambda record: record.predicted_s)
+    records = []
+    for number, (length_s, waits) in enumerate(rows):
+        record = JobRecord.of(Job(id=number, name=str(number), submit_s=0.0), None, 0.0, float(length_s))  # type: ignore[arg-type]
+        line.push(record, number)
+        record.status = Status.PENDING if waits else Status.RUNNING
+        records.append(record)
+    if records:
+        line.push(records[0], len(rows))
+        records[0].status = Status.PENDING
+    waiting = sorted([r for r in records if not r.status], key=lambda r: (r.predicted_s, r.key))
+    assert [entry[3] for entry in line.first(count)] == waiting[:count]
+    assert [entry[3] for entry in line.first(100)] == waiting
+
+
 # -- order and preemption ------------------------------------------------------------------------
 
 
@@ -216,6 +240,18 @@ def test_what_is_emptied_is_kept_until_all_have_saved() -> None:
     assert run.start_s("later") == 170.0
 
 
+def test_explain_tells_why_they_are_together_and_who_gave_way(tmp_path: Path) -> None:
+    h = day("1x1")
+    h.submit("a", model="input", memory_bytes=GIB, runs_s=1000.0)
+    h.submit("b", at_s=1.0, model="gpu", memory_bytes=GIB, runs_s=1000.0)
+    h.submit("whole", at_s=2.0, runs_s=100.0)
+    (tmp_path / "log").write_bytes(h.run().log)
+    story = explain(tmp_path / "log", "b").text
+    assert "keeps input, GPU and network busy together best" in story
+    assert "Told to leave its devices for job 2 'whole'" in story
+    assert "those in its way have saved their state and gone" in explain(tmp_path / "log", "whole").text
+
+
 def test_bad_parameters_are_refused() -> None:
     for wrong in (
         {"variant": "X"},
@@ -226,7 +262,7 @@ def test_bad_parameters_are_refused() -> None:
         {"stages": ("x",)},
     ):
         with pytest.raises(ConfigError):
-            Muri(**wrong)  # type: ignore[arg-type]
+            Muri(**wrong)
 
 
 # -- contract ------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from cotenant.model.plan import Decision, Reserve, Stop, Why
 from cotenant.model.records import JobRecord, Status
@@ -58,6 +57,15 @@ def groups_of(view: View, most: int) -> dict[int, list[Group]]:
     return found
 
 
+class _Seat(NamedTuple):
+    """A group as a newcomer sees it: device type, free memory, and what matters of its members."""
+
+    group: Group
+    kind: int
+    free_bytes: int
+    members: list[_Entry]
+
+
 class Matching:
     """One round: each group may get one more of its size, so that interleaving is best in all.
 
@@ -99,8 +107,10 @@ class Matching:
         groups = groups_of(self._view, self._most)
         waiting: dict[int, list[_Waiting]] = {gpus: [] for gpus in sorted(groups)}
         for point in self._points.living:
-            if point.circle is not None and point.shape.gpus in waiting:
-                waiting[point.shape.gpus] += self._points.waiting(point)
+            gpus = point.shape.gpus
+            if point.circle is not None and gpus in waiting:
+                # Jobs of a point fit the same groups, so more of them than groups are never needed.
+                waiting[gpus] += self._points.first(point, min(len(groups[gpus]), _MOST))
         with self._view.draft() as draft:
             for gpus, line in waiting.items():
                 there = groups[gpus][:_MOST]
@@ -113,15 +123,23 @@ class Matching:
 
     def _matched(self, records: list[JobRecord], groups: list[Group]) -> list[tuple[JobRecord, Group, float]]:
         """Maximum-weight matching to groups of as many waiting jobs, first in rank, that may join some."""
+        # Loaded when it is needed: that takes a while.
+        from scipy.optimize import linear_sum_assignment
+
         kinds = self._view.layout.device_type
         there = []
         for group in groups:
             kind = kinds[group.devices[0]]
             free = min([self._view.ledger.free_memory[d] for d in group.devices])
-            there.append((group, kind, free, [self._entry(r, kind) for r in group.members]))
+            there.append(_Seat(group, kind, free, [self._entry(r, kind) for r in group.members]))
+        largest = max([seat.free_bytes for seat in there])
+        kinds_there = sorted({seat.kind for seat in there})
         able, found = [], []
         for record in records:
-            row = [self._weight(record, *entry) for entry in there]
+            if record.shape.memory_bytes > largest:
+                continue
+            mine = {kind: self._entry(record, kind) for kind in kinds_there}
+            row = [self._weight(record, mine[seat.kind], seat) for seat in there]
             if any(row):
                 able.append(record)
                 found.append(row)
@@ -140,18 +158,14 @@ class Matching:
     def _entry(self, record: JobRecord, kind: int) -> _Entry:
         return self._rank(record), record.key, self.stages(record, kind)
 
-    def _weight(
-        self, record: JobRecord, group: Group, kind: int, free_bytes: int, members: list[_Entry]
-    ) -> float:
+    def _weight(self, record: JobRecord, mine: _Entry, seat: _Seat) -> float:
         """Interleaving efficiency with the newcomer; 0 if it may not join."""
         shape = record.shape
-        if (
-            kind not in shape.types
-            or shape.memory_bytes > free_bytes
-            or circle_of(record.job) != group.circle
-        ):
+        if seat.kind not in shape.types or shape.memory_bytes > seat.free_bytes:
             return 0.0
-        together = [*members, self._entry(record, kind)]
+        if circle_of(record.job) != seat.group.circle:
+            return 0.0
+        together = [*seat.members, mine]
         stages = tuple(sorted([entry[2] for entry in together]))
         # As published: not if the first in rank would rather have the devices in turn with the others.
         if group_time(stages) > len(together) * sum(min(together)[2]):

@@ -16,6 +16,8 @@ Rank = Callable[[JobRecord], float]
 """Of a waiting job, smaller goes first; it must not change while the job waits."""
 
 _SWEEP = 64
+_Entry = tuple[float, int, int, JobRecord]
+"""Rank, place in the queue, serial number (entries never compare further), job."""
 
 
 class _ByRank(Alike):
@@ -26,7 +28,7 @@ class _ByRank(Alike):
     def __init__(self, rank: Rank) -> None:
         super().__init__()
         self._rank = rank
-        self._entries: list[tuple[float, int, int, JobRecord]] = []
+        self._entries: list[_Entry] = []
 
     def head(self) -> JobRecord:
         entries = self._entries
@@ -41,15 +43,26 @@ class _ByRank(Alike):
     def left(self) -> int:
         self.count -= 1
         if len(self._entries) > 2 * self.count + _SWEEP:
-            self._entries = self.living()
+            self._entries = list({e[3].id: e for e in self._entries if self._true(e)}.values())
             heapq.heapify(self._entries)
         return self.count
 
-    def living(self) -> list[tuple[float, int, int, JobRecord]]:
-        """One entry for each job that waits."""
-        return list({e[3].id: e for e in self._entries if self._true(e)}.values())
+    def first(self, count: int) -> list[_Entry]:
+        """The first so many in rank, one entry for each job; their number decides the effort, not that of all."""
+        entries, seen = self._entries, set[int]()
+        found: list[_Entry] = []
+        ahead = [(entries[0], 0)] if entries else []
+        while ahead and len(found) < count:
+            entry, at = heapq.heappop(ahead)
+            if entry[3].id not in seen and self._true(entry):
+                seen.add(entry[3].id)
+                found.append(entry)
+            for below in (2 * at + 1, 2 * at + 2):
+                if below < len(entries):
+                    heapq.heappush(ahead, (entries[below], below))
+        return found
 
-    def _true(self, entry: tuple[float, int, int, JobRecord]) -> bool:
+    def _true(self, entry: _Entry) -> bool:
         record = entry[3]
         return not record.status and entry[:2] == (self._rank(record), record.key)
 
@@ -74,7 +87,7 @@ class RankedPoints(Points):
             point.lines[0] = _ByRank(self.rank)
         return point
 
-    def waiting(self, point: Point) -> list[tuple[float, int, JobRecord]]:
-        """All jobs of a point with rank and place in the queue, in no order."""
+    def first(self, point: Point, count: int) -> list[tuple[float, int, JobRecord]]:
+        """The first jobs of a point with rank and place in the queue, in order."""
         line = point.lines[0]
-        return [(e[0], e[1], e[3]) for e in line.living()] if isinstance(line, _ByRank) else []
+        return [(e[0], e[1], e[3]) for e in line.first(count)] if isinstance(line, _ByRank) else []
