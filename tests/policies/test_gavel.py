@@ -135,6 +135,29 @@ def test_two_jobs_on_one_device_take_rounds_in_turn() -> None:
     assert (run.end_s("a"), run.end_s("b")) == (300.0, 350.0)
 
 
+@pytest.mark.parametrize(
+    ("stretch", "turns"),
+    [(0.0, [100.0, 200.0, 300.0, 400.0, 500.0]), (0.5, [100.0, 200.0, 300.0, 400.0, 600.0])],
+)
+def test_rounds_of_old_jobs_are_longer(stretch: float, turns: list[float]) -> None:
+    h = Harness("1x1", Gavel(round_s=100.0, stretch=stretch), settings=FREE)
+    h.submit("a", runs_s=2000.0)
+    h.submit("b", runs_s=2000.0)
+    run = h.run()
+    # They change places at each round. Half of the age is less than two rounds at 300, and two at 400.
+    assert [t for t, _, _ in stops(run)][:5] == turns
+
+
+def test_a_newcomer_ends_a_long_round() -> None:
+    h = Harness("1x1", Gavel(round_s=100.0, stretch=0.5), settings=FREE)
+    h.submit("a", runs_s=5000.0)
+    h.submit("b", runs_s=5000.0)
+    h.submit("c", at_s=2050.0, runs_s=10.0)
+    run = h.run()
+    # Rounds began at 400, 600, 900, 1300 and, for nine rounds, at 1900. The newcomer has had nothing: he starts at once.
+    assert run.start_s("c") == 2050.0
+
+
 def test_a_round_charges_what_the_settings_say() -> None:
     h = Harness("1x1", Gavel(round_s=100.0), settings=Settings(restore_s=7.0, state_bytes_per_s=1e9))
     h.submit("a", runs_s=150.0, state_bytes=3_000_000_000)
@@ -241,9 +264,11 @@ def test_a_job_moves_to_the_type_that_suits_it_when_that_is_idle() -> None:
     assert rules == ["round-moves"]
 
 
-@pytest.mark.parametrize("options", [{"round_s": 0.0}, {"weights": "none"}, {"max_classes": 0}])
+@pytest.mark.parametrize(
+    "options", [{"round_s": 0.0}, {"weights": "none"}, {"max_classes": 0}, {"stretch": 1.0}]
+)
 def test_parameters_out_of_range_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="of gavel must be"):
+    with pytest.raises(ConfigError, match="of gavel must"):
         Gavel(**options)  # type: ignore[arg-type]
 
 

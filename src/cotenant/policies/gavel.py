@@ -33,6 +33,8 @@ class Gavel(Params):
         Length of a round.
     weights : {"tenants", "priorities", "equal"}
         What a job may claim: its tenant's weight, its priority (at least 1), or the same as any other.
+    stretch : float
+        A round lasts at least this part of the youngest job's age, unless somebody new comes; 0: always one round.
     max_classes : int
         Beyond so many classes of jobs, speeds are told apart by fewer digits.
 
@@ -52,15 +54,19 @@ class Gavel(Params):
         *,
         round_s: float = 360.0,
         weights: Literal["tenants", "priorities", "equal"] = "tenants",
+        stretch: float = 0.02,
         max_classes: int = 256,
     ) -> None:
         if not 0.0 < round_s < math.inf:
             raise ConfigError(f"round_s of gavel must be positive and finite, found {round_s}")
         if weights not in _WEIGHTS:
             raise ConfigError(f'weights of gavel must be one of {", ".join(_WEIGHTS)}, found "{weights}"')
+        if not 0.0 <= stretch < 1.0:
+            raise ConfigError(f"stretch of gavel must lie in [0, 1), found {stretch}")
         if max_classes < 1:
             raise ConfigError(f"max_classes of gavel must be 1 or more, found {max_classes}")
-        self.round_s, self.weights, self.max_classes = round_s, weights, max_classes
+        self.round_s, self.weights = round_s, weights
+        self.stretch, self.max_classes = stretch, max_classes
 
     def decide(self, view: View) -> Plan:
         """Begin a round if one is due; else bring those to their devices who go there; else fill what is idle."""
@@ -68,14 +74,12 @@ class Gavel(Params):
             return EMPTY
         number = math.floor(view.now / self.round_s)
         memo = view.memo
-        if memo is None or memo["round"] < number:
+        if memo is None or number >= self._due(view, memo):
             return self._begin(view, number)
         plan = self._arrive(view, memo) or _BETWEEN.decide(view)
         if plan.again:
             return plan
-        # Where nothing runs, only an event can change anything.
-        wake = (number + 1) * self.round_s if view.running else None
-        return Plan(plan.decisions, wake_at_s=wake)
+        return Plan(plan.decisions, wake_at_s=self._wake(view, memo))
 
     def _begin(self, view: View, number: int) -> Plan:
         this = Round(view, self)
@@ -95,21 +99,36 @@ class Gavel(Params):
         if stops:
             return Plan(tuple(stops), memo, again=True)
         plan = self._arrive(view, memo) or _BETWEEN.decide(view)
-        wake = (number + 1) * self.round_s if view.running and not plan.again else None
+        wake = None if plan.again else self._wake(view, memo)
         return Plan(plan.decisions, memo, wake, again=plan.again)
 
     @staticmethod
+    def _due(view: View, memo: dict[str, Any]) -> int:
+        """Number of the next round: at once if somebody new has come, else when this one has lasted long enough."""
+        return int(memo["next"] if view.shapes.jobs == memo["seen"] else memo["round"] + 1)
+
+    def _wake(self, view: View, memo: dict[str, Any]) -> float | None:
+        """The next round; none where only an event can change anything: nothing runs, or nobody waits and all were in place."""
+        waits = view.running and (view.pending_count or memo["to"])
+        return self._due(view, memo) * self.round_s if waits else None
+
+    @staticmethod
     def _arrive(view: View, memo: dict[str, Any]) -> Plan | None:
-        """Start one of those that a round sends somewhere; an empty plan while one waits for its devices."""
-        waits = False
-        for job_id, *devices in memo["to"]:
-            record = view.records.get(job_id)
-            if record is None or record.status == Status.RUNNING:
+        """Start those that a round sends somewhere; an empty plan while one waits for its devices."""
+        waits, starts, residents = False, list[Decision](), view.ledger.residents
+        for row in memo["to"]:
+            record = view.records.get(row[0])
+            if record is None or record.status == Status.RUNNING or (waits and residents[row[1]]):
                 continue
-            at = tuple(devices)
-            if record.status == Status.PENDING and view.refusal(record, at) is None:
-                return Plan((Start(job_id, at, why=_TURN),), again=True)
+            at = tuple(row[1:])
+            if record.status == Status.PENDING and not residents[at[0]] and view.refusal(record, at) is None:
+                starts.append(Start(record.id, at, why=_TURN))
+                if not record.shape.plain or view.books.limits:
+                    # The next may not have what it needs of a node or a ceiling once this one runs.
+                    break
             waits = waits or record.status == Status.STOPPING or _emptying(view, at)
+        if starts:
+            return Plan(tuple(starts), again=True)
         return EMPTY if waits else None
 
 

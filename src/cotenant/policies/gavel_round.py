@@ -30,6 +30,8 @@ class Round:
         For each live job, the share of time that it should run on each type.
     rows : dict of int to list of float
         What is remembered of jobs that have run, brought up to date.
+    count : int
+        How many rounds this one lasts, if nobody new comes.
     """
 
     def __init__(self, view: View, policy: Gavel) -> None:
@@ -37,7 +39,13 @@ class Round:
         self._types = range(len(view.layout.types))
         self._tenants = {t.name: t.weight for t in view.cluster.tenants}
         self.devices = sound_devices(view)
+        self._widest = [
+            max((view.layout.bay_size[b] for b in bays), default=0) for bays in view.layout.type_bays
+        ]
         self.jobs = [r for r in view.records.values() if r.shape.gpus]
+        youngest_s = view.now - max((r.job.submit_s for r in self.jobs), default=view.now)
+        self.count = max(1, math.floor(policy.stretch * youngest_s / policy.round_s))
+        self._since_s = view.now - (view.memo or {}).get("at_s", view.now)
         self.shares = self._allocate()
         old = {int(row[0]): row for row in (view.memo or {}).get("jobs", ())}
         self.rows = {r.id: self._row(r, old.get(r.id)) for r in self.jobs if r.started_s >= 0.0}
@@ -67,10 +75,9 @@ class Round:
 
     def _speeds(self, record: JobRecord, speeds: Speeds) -> tuple[float, ...]:
         """Forecast speed on each type; 0 where the job cannot run at all."""
-        layout, shape, row = self.view.layout, record.shape, [0.0] * len(self._types)
+        shape, row = record.shape, [0.0] * len(self._types)
         for kind in shape.types:
-            widest = max(layout.bay_size[b] for b in layout.type_bays[kind])
-            if shape.gpus <= self.devices[kind] and (shape.gpus <= widest or shape.spans):
+            if shape.gpus <= self.devices[kind] and (shape.gpus <= self._widest[kind] or shape.spans):
                 row[kind] = speeds.of(record.job.model, kind)
         return tuple(row)
 
@@ -92,6 +99,8 @@ class Round:
             row = [float(record.id), 0.0, *(s * age for s in shares), *([0.0] * types)]
         else:
             row = list(old)
+            for kind, share in enumerate(self._shares(record)):
+                row[2 + kind] += share * self._since_s
         if record.place is not None:
             kind = self.view.layout.device_type[record.place.devices[0]]
         else:
@@ -106,7 +115,7 @@ class Round:
 
     def ranked(self) -> list[tuple[tuple[int, float, int], JobRecord, int]]:
         """Jobs with types that they should run on, those first that are most behind."""
-        size, types, now = self._policy.round_s, len(self._types), self.view.now
+        size, types, now = self.count * self._policy.round_s, len(self._types), self.view.now
         found: list[tuple[tuple[int, float, int], JobRecord, int]] = []
         for record in self.jobs:
             if record.status == Status.STOPPING or record.id not in self.shares:
@@ -149,16 +158,16 @@ class Round:
         return wishes
 
     def memo(self, number: int, to: dict[int, tuple[int, ...]]) -> dict[str, Any]:
-        """What to remember: each job's account with what this round adds to its due, and who goes where.
+        """What to remember: when this was, each job's account, and who goes where.
 
         While nobody waits, nobody is behind: accounts begin anew.
         """
-        rows: list[_Row] = []
-        for job_id, row in self.rows.items() if self.view.pending_count else ():
-            shares = self.shares.get(job_id)
-            if shares is not None:
-                for kind, share in enumerate(shares):
-                    row[2 + kind] += share * self._policy.round_s
-            rows.append([job_id, *(round(v, 2) for v in row[1:])])
-        places = [[job_id, *devices] for job_id, devices in sorted(to.items())]
-        return {"round": number, "jobs": sorted(rows), "to": places}
+        rows = self.rows.values() if self.view.pending_count else ()
+        return {
+            "round": number,
+            "next": number + self.count,
+            "seen": self.view.shapes.jobs,
+            "at_s": self.view.now,
+            "jobs": sorted([int(row[0]), *(round(v, 2) for v in row[1:])] for row in rows),
+            "to": [[job_id, *devices] for job_id, devices in sorted(to.items())],
+        }
