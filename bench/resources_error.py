@@ -1,6 +1,6 @@
 """How well a job's own use of a device is known before it runs: the tables of docs/prediction/resources.md.
 
-    python -m bench.resources_error [factors] [utilisation] [times] [memory] [importance] [intervals]
+    python -m bench.resources_error [factors] [utilisation] [trusted] [times] [memory] [importance] [intervals]
 
 Reads the measured tables under ``$COTENANT_DATA`` (default ``../shared/data``); every family of
 models is judged by what never saw it. About ten minutes for everything on one core.
@@ -21,7 +21,7 @@ import numpy as np
 from cotenant.predictors.resources.calibration import calibrate
 from cotenant.predictors.resources.folds import family_quantile, rms
 from cotenant.predictors.resources.learners import CANDIDATES
-from cotenant.predictors.resources.observations import Observation, WorkIndex, observed
+from cotenant.predictors.resources.observations import Observation, WorkIndex, doubted, observed
 from cotenant.predictors.resources.predictor import (
     UNFITTED_DOUBT,
     ResourcePredictor,
@@ -44,10 +44,10 @@ SUSPECT = ("VGG", "MobileNetV3")
 """Whose runs alone the data's README calls suspect."""
 
 
-def rows_of(prefix: str) -> list[Observation]:
-    """Observations of the campaigns whose names begin so."""
+def rows_of(prefix: str, *, trusted: bool = False) -> list[Observation]:
+    """Observations of the campaigns whose names begin so; those of suspect runs without times, if asked."""
     runs = [run for run in read_solo_runs(DATA) if run.source.startswith(prefix)]
-    rows, _ = observed(runs, zoo_works())
+    rows, _ = observed(runs, zoo_works(), doubted=doubted(read_co_runs(DATA)) if trusted else ())
     return [msgspec.structs.replace(r, iteration_s=None) if r.family in NO_STEPS else r for r in rows]
 
 
@@ -145,6 +145,31 @@ def utilisation() -> None:
     for learner, answers in random.items():
         print(_line(learner, _errors("gpu_util", answers, y), np.ones(len(y), bool)))
     _floor()
+
+
+def trusted() -> None:
+    """Utilisation on Lucid's RTX 3090 with suspect runs neither learnt from nor judged by, as the command does."""
+    rows = rows_of("lucid", trusted=True)
+    print("== GPU utilisation, RTX 3090 (Lucid), suspect runs left out of fitting, too")
+    print("learner, rows | n | RMSLE | median | RMSLE of fractions | MAE, points")
+    data = training_sets(rows, DEFAULT)["gpu_util"]
+    out = out_of_fold(rows, CANDIDATES, folds=len(rows))["gpu_util"]
+    for learner, answers in out.items():
+        for label, keep in list(_groups(data.families).items())[1:]:
+            print(_line(f"{learner}, {label}", _errors("gpu_util", answers, data.y), keep))
+    print("-- by family, roofline: rows | RMSLE | bias | RMS about it")
+    off = _errors("gpu_util", out["roofline"], data.y)["linked"]
+    names, rest = np.array(data.families), off.copy()
+    for family in sorted(set(data.families)):
+        keep = names == family
+        rest[keep] -= off[keep].mean()
+        print(
+            f"{family} | {keep.sum()} | {rms(off[keep]):.3f} | {off[keep].mean():+.3f} | {rms(rest[keep]):.3f}"
+        )
+    keep = _groups(data.families)["and without suspect runs"]
+    freedom = keep.sum() - len(set(names[keep]))
+    print(f"RMS about the families' own means: {np.sqrt((rest[keep] ** 2).sum() / freedom):.3f}")
+    _nested("lucid, without suspect runs", rows)
 
 
 def _known_iteration(rows: list[Observation], out: dict[str, np.ndarray]) -> None:
@@ -319,6 +344,7 @@ def _nested(source: str, rows: list[Observation]) -> None:
 SECTIONS: dict[str, Callable[[], None]] = {
     "factors": factors,
     "utilisation": utilisation,
+    "trusted": trusted,
     "times": times,
     "memory": memory,
     "importance": importances,

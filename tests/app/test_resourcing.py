@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from cotenant.app.main import app
 from cotenant.predictors.resources.work import zoo_works
-from cotenant.profiles.runs import JobConfig, SoloRun
-from cotenant.profiles.runsfile import read_solo_runs, write_solo_runs
+from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun
+from cotenant.profiles.runsfile import read_solo_runs, write_co_runs, write_solo_runs
 
 pytest.importorskip("torch", reason="graphs of networks need the extra torch")
 
@@ -97,6 +97,23 @@ def test_fitted_saved_and_used_again(model: str, table: Path, tmp_path: Path) ->
     there = _run(model, "-b", 512, "--device", "V100", "--fit", saved)
     direct = _run(model, "-b", 512, "--device", "V100", "--fit", table)
     assert there["devices"] == direct["devices"]
+
+
+def test_the_table_of_co_runs_beside_it_says_which_runs_alone_were_too_slow(table: Path) -> None:
+    before = _run("--fit", table)["fits"]
+    jobs = [run.job for run in read_solo_runs(table)]
+    sides = (CoSide(job=jobs[0], speed=1.4, suspect=True), CoSide(job=jobs[-1], speed=0.9))
+    write_co_runs(
+        table.parent / "pairs.csv", [CoRun(row_id="1", source="made", device_type="V100", sides=sides)]
+    )
+    for fit in (table, table.parent):
+        result = CliRunner().invoke(app, ["predict", "resources", "--fit", str(fit), "--json"])
+        assert "jobs that ran too slowly alone: 1;" in result.stderr
+        after = json.loads(result.stdout)["fits"]
+        counts = {name: (before[name]["rows"], after[name]["rows"]) for name in after}  # type: ignore[index]
+        n = len(jobs)
+        assert counts["gpu_util"] == counts["iteration_s"] == (n, n - 1)
+        assert counts["mem_mib"] == (n, n)
 
 
 def test_own_models_are_learnt_from_through_their_steps(model: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +30,7 @@ from cotenant.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from cotenant.model.ports import Interval
-    from cotenant.predictors.resources.observations import Observation
+    from cotenant.predictors.resources.observations import Observation, RunKey
     from cotenant.predictors.resources.predictor import ResourceForecast, ResourcePredictor
     from cotenant.predictors.resources.work import StepWork
     from cotenant.profiles.graph.ir import Graph, Options
@@ -248,7 +249,8 @@ def _fitted(fit: Path, works: Path | None, save: Path | None) -> tuple[ResourceP
         check_place(save)
     fit = _place(fit)
     own = read_works(works) if works is not None else ()
-    rows, unknown = observed(read_solo_runs(fit), (*zoo_works(), *own))
+    slow = _too_slow(fit)
+    rows, unknown = observed(read_solo_runs(fit), (*zoo_works(), *own), doubted=slow)
     if unknown:
         some = ", ".join(job for _, job in unknown[:5]) + (" ..." if len(unknown) > 5 else "")
         note(f"{len(unknown)} jobs of {fit} have no known graph and are not learnt from: {some}")
@@ -267,6 +269,22 @@ def _fitted(fit: Path, works: Path | None, save: Path | None) -> tuple[ResourceP
         save_predictor(predictor, save, rows=rows, files=[file])
         note(f"wrote {save}")
     return predictor, rows
+
+
+def _too_slow(fit: Path) -> Collection[RunKey]:
+    """Runs alone that the table of co-runs beside this table shows to have been too slow."""
+    from cotenant.predictors.resources.observations import doubted
+    from cotenant.profiles.runsfile import read_co_runs
+
+    pairs = (fit if fit.is_dir() else fit.parent) / "pairs.csv"
+    if not pairs.is_file():
+        return ()
+    found = doubted(read_co_runs(pairs))
+    if found:
+        note(
+            f"{pairs}: jobs that ran too slowly alone: {len(found)}; of their runs alone memory is learnt, nothing else"
+        )
+    return found
 
 
 def _tell_few(predictor: ResourcePredictor, rows: list[Observation]) -> None:

@@ -15,12 +15,12 @@ from cotenant.errors import ConfigError, MissingExtraError, UnknownNameError
 from cotenant.predictors.resources.folds import balanced, family_folds, family_quantile
 from cotenant.predictors.resources.learners import make_learner
 from cotenant.predictors.resources.modelfile import load_predictor, save_predictor
-from cotenant.predictors.resources.observations import Observation, observed
+from cotenant.predictors.resources.observations import Observation, doubted, observed
 from cotenant.predictors.resources.predictor import UNFITTED_DOUBT, ResourcePredictor, out_of_fold
 from cotenant.predictors.resources.roofline import rates_of
 from cotenant.predictors.resources.validation import importance
 from cotenant.predictors.resources.work import StepWork
-from cotenant.profiles.runs import JobConfig, SoloRun
+from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun
 
 FEW = ("roofline", "roofline+linear", "linear")
 
@@ -270,6 +270,33 @@ def test_tables_are_read_in_their_units(throughput: float | None, unit: str, sec
     rows, unknown = observed([run], [StepWork(name="m@d", batch=32)])
     assert [(r.iteration_s, r.family, r.mem_mib) for r in rows] == [(seconds, "F", 5.0)]
     assert unknown == []
+
+
+def test_of_runs_alone_that_were_too_slow_memory_is_taken_and_nothing_else() -> None:
+    one, two = JobConfig(model="m", batch=8), JobConfig(model="m", batch=16)
+    runs = [
+        SoloRun(
+            source=source,
+            device_type="V100",
+            job=job,
+            throughput=4.0,
+            unit="steps/s",
+            gpu_util=50.0,
+            mem_util=20.0,
+            mem_mib=900.0,
+        )
+        for source, job in (("s", one), ("s", two), ("other", one))
+    ]
+    sides = (CoSide(job=one, speed=1.3, suspect=True), CoSide(job=two, speed=0.9))
+    slow = doubted([CoRun(row_id="1", source="s", device_type="V100", sides=sides)])
+    assert slow == {("s", "V100", one)}
+    rows, _ = observed(runs, [StepWork(name="m", batch=8), StepWork(name="m", batch=16)], doubted=slow)
+    found = [(r.source, r.work.batch, r.iteration_s, r.gpu_util, r.mem_util, r.mem_mib) for r in rows]
+    assert found == [
+        ("s", 8, None, None, None, 900.0),
+        ("s", 16, 0.25, 50.0, 20.0, 900.0),
+        ("other", 8, 0.25, 50.0, 20.0, 900.0),
+    ]
 
 
 def test_jobs_without_a_graph_are_named_and_those_on_many_devices_left_out() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from cotenant.predictors.resources.roofline import DeviceRates, rates_of
 from cotenant.predictors.resources.work import StepWork
-from cotenant.profiles.runs import JobConfig, SoloRun
+from cotenant.profiles.runs import CoRun, JobConfig, SoloRun
 from cotenant.profiles.zoo.recipes import RECIPES
 
-__all__ = ["Observation", "WorkIndex", "iteration_s", "observed", "works_key"]
+__all__ = ["Observation", "WorkIndex", "doubted", "iteration_s", "observed", "works_key"]
 
 WorkKey = tuple[str, int, str]
 """Name, batch size, precision."""
+
+RunKey = tuple[str, str, JobConfig]
+"""Campaign, device type, job."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,12 +109,23 @@ def iteration_s(run: SoloRun, batch: int) -> float | None:
     return None
 
 
+def doubted(co_runs: Iterable[CoRun]) -> frozenset[RunKey]:
+    """Runs alone that were too slow, as co-runs show: beside a nearly idle neighbour the job was faster.
+
+    What slowed such a run kept its device idle, too, so that its utilisation says nothing of the job.
+    """
+    return frozenset(
+        (run.source, run.device_type, side.job) for run in co_runs for side in run.sides if side.suspect
+    )
+
+
 def observed(
-    runs: Iterable[SoloRun], works: Iterable[StepWork]
+    runs: Iterable[SoloRun], works: Iterable[StepWork], *, doubted: Collection[RunKey] = ()
 ) -> tuple[list[Observation], list[tuple[str, str]]]:
     """Observations of a table.
 
-    Runs on several devices and runs that did not fit are left out.
+    Runs on several devices and runs that did not fit are left out; of those that are doubted,
+    memory alone is taken.
 
     Returns
     -------
@@ -132,7 +146,10 @@ def observed(
             continue
         if run.device_type not in rates:
             rates[run.device_type] = rates_of(run.device_type)
-        found.append(_observation(run, work, rates[run.device_type]))
+        seen = _observation(run, work, rates[run.device_type])
+        if (run.source, run.device_type, run.job) in doubted:
+            seen = msgspec.structs.replace(seen, iteration_s=None, gpu_util=None, mem_util=None)
+        found.append(seen)
     return found, list(unknown)
 
 
