@@ -544,4 +544,7 @@ def test_work_that_survives_an_interruption_counts_once():
     assert (row["lost_s"], row["slowdown"]) == (100.0, pytest.approx(200 / 190))
     # Of the device's 200 s only the last 100 are of use: what is lost is not useful as well.
     s = metrics(*events).summary
-    assert (s["gpu_hours_useful"], s["gpu_hours_lost"]) == (pytest.approx(100 / 3600), pytest.approx(100 / 3600))
+    assert (s["gpu_hours_useful"], s["gpu_hours_lost"]) == (
+        pytest.approx(100 / 3600),
+        pytest.approx(100 / 3600),
+    )
