@@ -338,3 +338,24 @@ def test_long_runs_on_many_nodes_are_followed_in_part_and_hours_stand_for_the_re
         assert numbers["error_hours_mean"] == pytest.approx(0.125)
         assert numbers["error_mean"] == pytest.approx(every["error_mean"])
         assert numbers["sides"] == every["sides"]
+
+
+def test_a_job_that_moves_away_from_followed_nodes_is_nobodys_neighbour_any_more(monkeypatch) -> None:
+    # At the third start every other node is let go of: the first job is on its way to one of those.
+    monkeypatch.setattr(followed, "BUDGET", 2)
+    events = log(
+        ev.Started(0.0, 0, 1, (0,), SIDE),
+        ev.Started(0.0, 1, 1, (0,), SIDE),
+        ev.Rated(0.0, 1, 0.5),
+        ev.Moved(10.0, 0, 1, (2,), SIDE),
+        ev.Started(20.0, 2, 1, (1,), SIDE),
+        ev.Rated(30.0, 1, 0.8),
+        ev.Ended(110.0, 1, 1, "done", 79.0),
+    )
+    walk = (fold := MetricFold().see_all(events)).result() and fold.company
+    assert walk is not None
+    seconds: dict[str, float] = defaultdict(float)
+    for (number, _), spent in walk.seconds.items():
+        seconds[walk.sides[number].model] += spent
+    # From 20 s on the node of b stands for both: 20 s count once, 90 s twice.
+    assert seconds["b"] == 200.0

@@ -154,7 +154,10 @@ class CompanyWalk:
         gone = [job for job, stay in self._stays.items() if not self.followed.any_of(stay.devices)]
         for job in gone:
             del self._stays[job]
-            self._leaving.pop(job, None)
+            # One that is moving away still has company on the devices that it leaves.
+            for device in self._leaving.pop(job, ()):
+                if job in (here := self._on[device]):
+                    here.remove(job)
         for stay in self._stays.values():
             stay.weight = self.followed.weight(stay.devices)
 
