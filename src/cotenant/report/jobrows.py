@@ -129,10 +129,8 @@ class JobRows:
             case "ideal_s":
                 work, over = value("work_s", ids), np.isin(table.outcome[ids], _OVER)
                 found = np.where(over & ~np.isnan(table.first_s[ids]) & (work > 0), work, np.nan)
-            case "slowdown":
-                found = value("jct_s", ids) / value("ideal_s", ids)
-            case "corun_slowdown":
-                found = value("run_s", ids) / value("ideal_s", ids)
+            case "slowdown" | "corun_slowdown":
+                found = value("jct_s" if name == "slowdown" else "run_s", ids) / value("ideal_s", ids)
             case "rho":
                 jct = value("jct_s", ids)
                 contention = table.demand[ids] / (np.where(jct > 0, jct, np.nan) * self._capacity)
