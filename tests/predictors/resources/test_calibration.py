@@ -35,7 +35,27 @@ def test_a_family_that_waits_moves_nothing_much(made: ModuleType) -> None:
         for r in rows
     ]
     honest = [r for r in rows if r.family != "family3"]
-    assert np.median(_off(honest, calibrate(waiting))) < 0.1
+    found = calibrate(waiting)
+    assert np.median(_off(honest, found)) < 0.1
+    # Its times are left out, so that they move nothing at all; its memory counts as before.
+    untimed = [msgspec.structs.replace(r, iteration_s=None, gpu_util=None, mem_util=None) for r in waiting]
+    without = calibrate([u if u.family == "family3" else r for u, r in zip(untimed, rows, strict=True)])
+    for name, value in msgspec.structs.asdict(without).items():
+        assert getattr(found, name) == pytest.approx(value, rel=0.01), name
+
+
+def test_many_families_that_are_off_are_no_exception(made: ModuleType) -> None:
+    rows = made.observations(families=8)
+    # Four of eight: the device itself is slower than the datasheet says, and all of them count.
+    half = [
+        msgspec.structs.replace(r, iteration_s=(r.iteration_s or 0) * 30, gpu_util=(r.gpu_util or 0) / 30)
+        if int(r.family.removeprefix("family")) % 2
+        else r
+        for r in rows
+    ]
+    # The slow ones are all the matrix work there is; without them that factor stays as it was.
+    assert calibrate([r for r in half if r in rows]).matrix == pytest.approx(DEFAULT.matrix, rel=1e-6)
+    assert calibrate(half).matrix < 0.98 * DEFAULT.matrix
 
 
 def test_nothing_to_learn_keeps_the_prior(made: ModuleType) -> None:

@@ -2,7 +2,8 @@
 
 Least squares on logarithms with a robust loss (soft L1): a job that waits for its input is off
 by a factor of ten, and says nothing about the device. Every family counts alike, however many
-of its configurations were measured.
+of its configurations were measured. Times of few families that wait are left out of a second fit: though each
+counts for little, together with the factors' priors it still draws all utilisations its way.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ _SCALE = 0.2
 """Errors of a logarithm beyond this count less and less."""
 _TIME_WEIGHT = 0.5
 """Of times against utilisations: what a host does besides is in times, and is not the device's."""
+_WAITS = 1.0
+"""A family whose median error of a logarithm is beyond this (a factor of 2.7) waits for what no graph shows."""
+_FEW_WAIT = 0.2
+"""As long as they are no more than this share of the families, the factors are fitted again without them."""
 _UNKNOWN_SPREAD = 3.0
 """For rates of device types that nobody knows: nothing is known before."""
 
@@ -74,7 +79,18 @@ def calibrate(
         return prior
     problem = _Problem(rows, prior, prior_weight)
     solved = least_squares(problem.residuals, problem.start, bounds=problem.bounds, max_nfev=60)
+    waits = problem.waits(solved.x)
+    if waits and len(waits) <= _FEW_WAIT * len(set(problem.families.tolist())):
+        problem = _Problem([_untimed(r) if r.family in waits else r for r in rows], prior, prior_weight)
+        solved = least_squares(problem.residuals, solved.x, bounds=problem.bounds, max_nfev=60)
     return problem.efficiency(solved.x)
+
+
+def _untimed(row: Observation) -> Observation:
+    """What of a row says nothing of time: its memory."""
+    return msgspec.structs.replace(
+        row, iteration_s=None, gpu_util=None, mem_util=None, busy_s=None, moved_bytes=None
+    )
 
 
 class _Problem:
@@ -88,6 +104,7 @@ class _Problem:
         self.bounds = (-np.inf, np.array(most))
         self.steps = Steps([row.work for row in rows], [row.rates for row in rows])
         sizes = Counter(row.family for row in rows)
+        self.families = np.array([row.family for row in rows])
         self.weight = np.sqrt(np.array([1.0 / sizes[row.family] for row in rows]))
         self.terms = [
             _term(rows, "iteration_s", lambda t: np.log(t.iteration_s), np.log, _TIME_WEIGHT),
@@ -102,6 +119,15 @@ class _Problem:
         values = np.exp(np.clip(theta, -25.0, 25.0))
         changes = dict(zip(_FREE, map(float, values), strict=True))
         return msgspec.structs.replace(self.prior, **changes)
+
+    def waits(self, theta: Array) -> set[str]:
+        """Families whose iteration or utilisation the roofline is far from."""
+        times = self.steps.times(self.efficiency(theta))
+        found: set[str] = set()
+        for where, truth, predict, _ in self.terms[:2]:
+            names, off = self.families[where], np.abs(predict(times)[where] - truth)
+            found.update(str(name) for name in np.unique(names) if np.median(off[names == name]) > _WAITS)
+        return found
 
     def residuals(self, theta: Array) -> Array:
         times = self.steps.times(self.efficiency(theta))

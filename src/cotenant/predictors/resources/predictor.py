@@ -328,7 +328,7 @@ def _doubt(errors: Array, families: Sequence[str], coverage: float) -> float:
     kinds = sorted(set(families))
     waits = [kind for kind in kinds if np.median(errors[names == kind]) > 1.0]
     keep = np.ones(len(names), bool)
-    if len(waits) <= (1.0 - coverage) * len(kinds):
+    if len(waits) <= (1.0 - coverage) * len(kinds) + 1e-9:
         keep = ~np.isin(names, waits)
     left = len(kinds) - len(set(names[~keep]))
     level = min(coverage * (1.0 + 1.0 / left), 1.0)
