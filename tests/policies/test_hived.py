@@ -235,6 +235,19 @@ def test_why_a_job_waits_for_its_cells() -> None:
     assert run.of("a2", ev.Held)[0].facts == {"needs_gpus": 1, "cells_gpus": 2}
 
 
+def test_a_ceiling_holds_back_nobody_else_in_a_shared_part() -> None:
+    """Two tenants that the cluster file does not name share what no quota covers."""
+    cluster = Cluster.uniform(4, gpus_per_node=4, tenants=quotas(a=2))
+    h = Harness(cluster, Hived(borrow=False), settings=FREE)
+    h.happen(ev.TenantLimitChanged(0.0, "x", 0))
+    h.happen(ev.TenantLimitChanged(100.0, "x", 4))
+    h.submit("x1", tenant="x", at_s=1.0, runs_s=10.0)
+    h.submit("y1", tenant="y", at_s=2.0, runs_s=10.0)
+    run = h.run()
+    assert (run.start_s("y1"), run.start_s("x1")) == (2.0, 100.0)
+    assert run.reasons("x1") == [Reason.TENANT_CAPACITY_ZERO]
+
+
 def test_gangs_larger_than_a_node_take_several_cells() -> None:
     cluster = Cluster.uniform(6, gpus_per_node=2, tenants=quotas(a=4, b=2))
     h = Harness(cluster, Hived(), settings=FREE)

@@ -56,16 +56,14 @@ class Hived(Params):
         if step is not None:
             return step
         holds: list[Decision] = []
-        waiting = [r for number in range(len(parts.cells)) if (r := heads.head(number)) and not r.reserved]
+        waiting = [found for number in range(len(parts.cells)) if (found := heads.of(number))]
         holding = Holding(view, parts) if waiting else None
-        for record in waiting:
-            refusal = view.limit_refusal(record) if view.books.limits else None
-            if refusal is not None:
-                if record.hold is None:
-                    holds.append(Hold(record.id, refusal.reason, refusal.facts))
+        for records in waiting:
+            record = next((r for r in records if not _at_ceiling(view, r, holds)), None)
+            if record is None or record.reserved or holding is None:
                 continue
-            spot = find_spot(view, parts, holding, record) if holding is not None else None
-            if spot is not None and holding is not None:
+            spot = find_spot(view, parts, holding, record)
+            if spot is not None:
                 return self._enter(view, holding, record, spot)
             if record.hold is None and not lines.takes(record):
                 holds.append(_cells_full(parts, record))
@@ -153,6 +151,14 @@ def _stops(view: View, record: JobRecord, there: list[JobRecord]) -> tuple[Decis
             price = round(view.settings.reload_s(other.job), 1) if saves else None
             found.append(Stop(other.id, saves, record.id, Why("cell-needed", {"price_s": price})))
     return tuple(found)
+
+
+def _at_ceiling(view: View, record: JobRecord, holds: list[Decision]) -> bool:
+    """Whether a job's tenant may not have more, which blocks nobody else; says so once."""
+    refusal = view.limit_refusal(record) if view.books.limits else None
+    if refusal is not None and record.hold is None:
+        holds.append(Hold(record.id, refusal.reason, refusal.facts))
+    return refusal is not None
 
 
 def _cells_full(parts: Parts, record: JobRecord) -> Hold:

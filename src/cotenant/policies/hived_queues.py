@@ -31,42 +31,56 @@ def _is_guaranteed(parts: Parts, record: JobRecord) -> bool:
     return could_hold(parts.cells[parts.of(job.tenant)], record.shape)
 
 
+class _Lane:
+    """Waiting jobs of one tenant, by place in the queue."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, int] = {}
+        self._heap: list[tuple[int, int]] = []
+
+    def push(self, record: JobRecord) -> None:
+        self.waiting[record.id] = record.key
+        heapq.heappush(self._heap, (record.key, record.id))
+        if len(self._heap) > 2 * len(self.waiting) + _SPARE:
+            self._heap = sorted((key, job_id) for job_id, key in self.waiting.items())
+
+    def first(self) -> tuple[int, int]:
+        """Key and id; there must be one."""
+        while self.waiting.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0]
+
+
 class Heads(Index):
-    """Waiting jobs with a claim to their tenant's cells, in queue order for each part."""
+    """Waiting jobs with a claim to cells: the first of each tenant, by part.
+
+    All tenants that have no part of their own share one.
+    """
 
     def __init__(self, view: View) -> None:
         self._parts = view.index(Parts)
-        self._waiting: dict[int, dict[int, int]] = {}
-        self._heaps: dict[int, list[tuple[int, int]]] = {}
+        self._lanes: list[dict[str, _Lane]] = [{} for _ in self._parts.cells]
         self._records = view.records
         for record in view.queue:
             self.enqueued(record)
 
     def enqueued(self, record: JobRecord) -> None:
         """A job joined the queue."""
-        if not _is_guaranteed(self._parts, record):
-            return
-        part = self._parts.of(record.job.tenant)
-        waiting, heap = self._waiting.setdefault(part, {}), self._heaps.setdefault(part, [])
-        waiting[record.id] = record.key
-        heapq.heappush(heap, (record.key, record.id))
-        if len(heap) > 2 * len(waiting) + _SPARE:
-            heap[:] = sorted((key, job_id) for job_id, key in waiting.items())
+        if _is_guaranteed(self._parts, record):
+            tenant = record.job.tenant
+            self._lanes[self._parts.of(tenant)].setdefault(tenant, _Lane()).push(record)
 
     def dequeued(self, record: JobRecord) -> None:
         """A job left the queue."""
-        waiting = self._waiting.get(self._parts.of(record.job.tenant))
-        if waiting is not None:
-            waiting.pop(record.id, None)
+        tenant = record.job.tenant
+        lanes = self._lanes[self._parts.of(tenant)]
+        lane = lanes.get(tenant)
+        if lane is not None and lane.waiting.pop(record.id, None) is not None and not lane.waiting:
+            del lanes[tenant]
 
-    def head(self, part: int) -> JobRecord | None:
-        """The first that waits for cells of a part."""
-        waiting, heap = self._waiting.get(part), self._heaps.get(part)
-        if not waiting or not heap:
-            return None
-        while waiting.get(heap[0][1]) != heap[0][0]:
-            heapq.heappop(heap)
-        return self._records[heap[0][1]]
+    def of(self, part: int) -> list[JobRecord]:
+        """The first of each tenant that waits for cells of a part, in queue order."""
+        return [self._records[i] for _, i in sorted(lane.first() for lane in self._lanes[part].values())]
 
 
 class IdleLines(RoomLines):
