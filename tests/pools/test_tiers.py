@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from cotenant import registry
 from cotenant.checks.scenarios import scenario
 from cotenant.engine.log import read_log
 from cotenant.engine.picture import picture
@@ -263,3 +264,25 @@ def test_tiers_are_never_over_committed_and_nothing_is_lost(
     assert picture(folded) == picture(run.state)
     for event in run.events:
         assert ev.decode_event(ev.encode_event(event)) == event
+
+
+@pytest.mark.parametrize(
+    "name", ["cotenant", "fair-share", "gandiva", "gittins", "horus", "las", "time-slice", "tong"]
+)
+@pytest.mark.parametrize("number", [1, 3, 14])
+def test_policies_that_suspend_live_with_small_tiers(name: str, number: int) -> None:
+    policy = registry.load("policy", name)
+    run = _pooled(number, (20, 40), [], policy).run()
+    dropped = _pooled(number, (20, 40), [], policy)
+    dropped.drop_indexes = True
+    assert dropped.run().log == run.log
+    roomless = _pooled(number, (0, 0), [], policy).run()
+    assert {e.size_bytes for e in roomless.events if isinstance(e, Stored)} <= {0}
+    for one in (run, roomless):
+        # Who still waits is kept from running by the cluster or a tenant's ceiling, and nobody's state is left over.
+        down = not all(one.state.ledger.usable) or any(one.state.ledger.draining)
+        limits = one.state.books.limits
+        waiting = [r for r in one.state.records.values() if limits.get(r.job.tenant, 99) >= r.job.gpus]
+        assert down or waiting == []
+        assert one.state.books.tiers is not None
+        assert down or one.state.books.tiers.copies.keys() <= one.state.records.keys()
