@@ -82,33 +82,49 @@ class Phases:
         }
 
 
-def elasticity(base: Prepared, seed: int) -> tuple[list[dict[str, Any]], Table]:
-    """Run ``las`` while the fast tier goes through ``SIZES_GB``; figures of each phase.
+def elasticity(base: Prepared, seed: int) -> tuple[dict[str, Any], dict[str, Any], list[Table]]:
+    """Run ``las`` while the fast tier goes through ``SIZES_GB``, and with each size all the time.
 
     The fast tier moves 10 GB/s in all, the store behind it, without bounds, 0.2 GB/s. Phases are equal parts of the time
     in which jobs arrive; the last lasts until all have ended.
+
+    Returns
+    -------
+    smallest, largest : dict
+        Figures of the smallest and the largest size, each all the time.
+    tables : list of Table
     """
     last_s = float(base.workload.frame["submit_s"].max() or 0.0)  # type: ignore[arg-type]
     starts = [last_s * i / len(SIZES_GB) for i in range(len(SIZES_GB))]
+    phases = _phases(base, seed, list(zip(starts, SIZES_GB, strict=True)))
+    resized = [{"tier": f"{size} GB", **phases.row(i)} for i, size in enumerate(SIZES_GB)]
+    fixed = [{"tier": f"{size} GB", **_phases(base, seed, [(0.0, size)]).row(0)} for size in sorted(SIZES_GB)]
+    tables = [
+        Table(title="The fast state tier changes its size under load (las)", rows=resized),
+        Table(title="The same with one size all the time", rows=fixed),
+    ]
+    return fixed[0], fixed[-1], tables
+
+
+def _phases(base: Prepared, seed: int, sizes: list[tuple[float, int]]) -> Phases:
+    """One run in which the fast tier has these sizes in GB from these times on."""
     tiers = (
-        StateTier(name="memory", bytes_per_s=10e9, capacity_bytes=SIZES_GB[0] * _GB),
+        StateTier(name="memory", bytes_per_s=10e9, capacity_bytes=sizes[0][1] * _GB),
         StateTier(name="store", bytes_per_s=0.2e9),
     )
-    phases = Phases(starts)
-    pairs = list(zip(starts, SIZES_GB, strict=True))[1:]
+    phases = Phases([t for t, _ in sizes])
     metrics_of(
         msgspec.structs.replace(
             base,
             cluster=msgspec.structs.replace(base.cluster, state_tiers=tiers),
             settings=Settings(state_bytes_per_s=4e9, min_quantum_s=300.0),
-            incidents=tuple(TierResized(t, 0, size * _GB, "resize") for t, size in pairs),
+            incidents=tuple(TierResized(t, 0, size * _GB, "resize") for t, size in sizes[1:]),
         ),
         "las",
         seed,
         observers=[phases],
     )
-    rows = [{"tier": f"{size} GB", **phases.row(i)} for i, size in enumerate(SIZES_GB)]
-    return rows, Table(title="The fast state tier changes its size under load (las)", rows=rows)
+    return phases
 
 
 def near_and_far(base: Prepared, seed: int) -> tuple[dict[str, float], Table]:
