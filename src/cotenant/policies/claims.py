@@ -5,23 +5,26 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from cotenant.model.placement import WHOLE, Share
 from cotenant.model.plan import Decision, Plan, Reserve, Start, Stop, Why
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.rules import check_start
 from cotenant.model.view import View
-from cotenant.policies.circles import share_of
+from cotenant.policies.circles import circle_of, share_of
 from cotenant.policies.preempt import host_has
 from cotenant.policies.ranked import RankedCandidates
 from cotenant.policies.room import suits
 from cotenant.policies.turns import Line, Turns
-from cotenant.policies.yielding import Yielding
+from cotenant.policies.yielding import Standing, Yielding
 
 __all__ = ["Owed", "entitle", "honour"]
 
 _READY = Why("room-ready")
 _DROPPED = Why("room-lost")
 _TURN = Why("longest-wait")
+_OVERDUE = Why("overdue-first")
 _LOOK = 16
+_DEAR: Standing = (1 << 62, 0.0, 0)
 _INF = math.inf
 
 
@@ -46,27 +49,66 @@ def _step(
     first = ledger.residents[devices[0]]
     overdue = bool(longest_wait_s) and view.now >= record.queued_s + longest_wait_s
     if any(r.status == Status.STOPPING for r in here.values()):
-        return _displace(view, giving, here, record) if overdue else ()
+        return _displace(view, index, giving, here, record) if overdue else ()
     if suits(view, index, record, devices, first) and all(ledger.residents[d] == first for d in devices):
         share = share_of(record.job, view.layout.device_memory[devices[0]])
         if check_start(view.books, record, devices, share) is None:
             why = _READY if not first else Why("room-ready", {"beside": list(first)})
             return (Start(record.id, devices, share, why),)
-    return _displace(view, giving, here, record) if here and overdue else (Reserve(record.id, (), _DROPPED),)
+    return (
+        _displace(view, index, giving, here, record)
+        if here and overdue
+        else (Reserve(record.id, (), _DROPPED),)
+    )
 
 
 def _displace(
-    view: View, giving: Yielding, here: dict[int, JobRecord], record: JobRecord
+    view: View, index: RankedCandidates, giving: Yielding, here: dict[int, JobRecord], record: JobRecord
 ) -> tuple[Decision, ...]:
-    """Its turn: whoever is still there goes as soon as the quantum is over."""
+    """Its turn: those of whom it does not suit the company go, each as soon as its quantum is over."""
     now, leaving = view.now, view.ledger.leaving
+    stays = _neighbours(view, index, giving, here, record)
+    goes = [r for r in here.values() if r.id not in stays]
+    if not goes:  # it suits all of them, but something else is lacking
+        goes = list(here.values())
     return tuple(
         [
-            Stop(r.id, True, record.id, _TURN)
-            for r in here.values()
+            Stop(r.id, True, record.id, _OVERDUE)
+            for r in goes
             if giving.of_age_s(r) <= now and r.id not in leaving
         ]
     )
+
+
+def _neighbours(
+    view: View, index: RankedCandidates, giving: Yielding, here: dict[int, JobRecord], record: JobRecord
+) -> tuple[int, ...]:
+    """Who may stay beside a job, those first that have not had their quantum."""
+    ledger, devices, job = view.ledger, record.reserved, record.job
+    if circle_of(job) is None or any(len(ledger.residents[d]) != len(here) for d in devices):
+        return ()
+    if any(_held(r).mode != "spatial" for r in here.values()):
+        return ()
+    memory = min([ledger.free_memory[d] for d in devices]) + sum(
+        [_held(r).memory_bytes for r in here.values()]
+    )
+    milli = min([ledger.free_milli[d] for d in devices]) + sum(
+        [_held(r).compute_milli for r in here.values()]
+    )
+    memory, milli = memory - job.memory_bytes, milli - share_of(job, 1).compute_milli
+    stays: tuple[int, ...] = ()
+    for other in sorted(here.values(), key=lambda r: (-giving.of_age_s(r), r.id)):
+        share = _held(other)
+        if share.memory_bytes > memory or share.compute_milli > milli:
+            continue
+        if other.status == Status.RUNNING and suits(view, index, record, devices, (*stays, other.id)):
+            stays = (*stays, other.id)
+            memory, milli = memory - share.memory_bytes, milli - share.compute_milli
+    return stays
+
+
+def _held(record: JobRecord) -> Share:
+    return WHOLE if record.place is None else record.place.share
 
 
 class Owed(NamedTuple):
@@ -85,6 +127,7 @@ def entitle(view: View, turns: Turns, giving: Yielding, longest_wait_s: float) -
     Those that never ran are served one after the other; of those that were stopped one at a time
     has its turn, in which it is not stopped.
     """
+    giving.turn()
     turn_ends_s, blocked, wake = giving.turn_ends_s(), False, _INF
     if turn_ends_s > view.now:
         wake = turn_ends_s
@@ -118,31 +161,35 @@ def _first(view: View, line: Line, giving: Yielding, longest_wait_s: float) -> O
 
 
 def _soonest(view: View, giving: Yielding, record: JobRecord, *, kept: bool) -> tuple[int, ...]:
-    """The devices that can be empty soonest, ``kept`` ones among them or not; O(cluster), for one job at a time."""
+    """The devices that can be empty soonest, and of these those whose jobs give way first; O(cluster), for one job at a time.
+
+    ``kept`` : those that are kept for others are among them.
+    """
     layout, shape = view.layout, record.shape
-    best: tuple[float, int] | None = None
+    best: tuple[float, Standing, int] | None = None
     chosen: tuple[int, ...] = ()
     for kind in shape.types:
-        everywhere: list[tuple[float, int]] = []
+        everywhere: list[tuple[float, Standing, int]] = []
         for bay in layout.type_bays[kind]:
             first = layout.bay_first[bay]
             ready = []
             for d in range(first, first + layout.bay_size[bay]):
                 t = _empty_s(view, giving, d, kept=kept)
                 if t < _INF:
-                    ready.append((t, d))
+                    ready.append((t, giving.cost(d) or _DEAR, d))
             ready.sort()
             everywhere += ready
             if not shape.single or len(ready) < shape.gpus:
                 continue
-            entry = (ready[shape.gpus - 1][0], bay)
+            dearest = ready[shape.gpus - 1]
+            entry = (dearest[0], dearest[1], bay)
             if best is None or entry < best:
-                devices = tuple(sorted(d for _, d in ready[: shape.gpus]))
+                devices = tuple(sorted(d for _, _, d in ready[: shape.gpus]))
                 if host_has(view, record, devices, _residents(view, devices)):
                     best, chosen = entry, devices
         if not chosen and shape.spans and len(everywhere) >= shape.gpus:
             everywhere.sort()
-            devices = tuple(sorted(d for _, d in everywhere[: shape.gpus]))
+            devices = tuple(sorted(d for _, _, d in everywhere[: shape.gpus]))
             if host_has(view, record, devices, _residents(view, devices)):
                 return devices
     return chosen

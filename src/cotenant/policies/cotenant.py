@@ -60,7 +60,7 @@ class Cotenant(Params):
         *,
         min_speed: float = 0.2,
         min_gain: float = 0.1,
-        doubt: float = 1.0,
+        doubt: float = 0.5,
         quantum_s: float = 300.0,
         longest_wait_s: float = 86400.0,
         turn_s: float = 14400.0,

@@ -37,6 +37,7 @@ RULE_WORDS: dict[str, str] = {
     "room-ready": "those that had to give way have saved their state and gone",
     "room-lost": "what was kept can be had no more, so it is given up",
     "longest-wait": "it has waited as long as anybody may, so the devices that can be empty soonest are kept for it alone",
+    "overdue-first": "the one that is told to go has had its quantum, and the other has waited as long as anybody may",
     "own-devices": "devices are free, and alone there it ends sooner by more than the price of moving",
     "not-as-foretold": "measured, a job beside it is slower than any may be, whatever was predicted",
     "shortest-service": "of those that fit, it is predicted to need least GPU time, and devices are free for it",
