@@ -40,7 +40,7 @@ MODELS = (
 _BED, _LIGHT, _HEAVY = "Test-bed: 12 GPUs, load 1.4", "Test-bed at load 0.8", "Test-bed at load 2.0"
 _SMALL = (_BED, _LIGHT, _HEAVY)
 _BASE = "slot-based, first come, first served"
-_FAIR, _QUICK, _LINE, _OURS = "horus, fairness", "horus, makespan", "horus, one queue", "cotenant"
+_FAIR, _QUICK, _LINE, _OURS = "horus (fairness)", "horus (makespan)", "horus, one queue", "cotenant"
 _CEILING = (
     "a device shows 100% at most: with jobs that use {} of it alone this cannot rise by more than their rest"
 )
@@ -167,7 +167,7 @@ class Horus(Compared):
         _wait("wait_ours", _OURS),
         Claim(
             key="wait_median_variants",
-            what="Median waiting, horus: fairness against makespan variant",
+            what=f"Median waiting, {_FAIR} against {_QUICK}",
             paper="lower, for a small loss of makespan and utilisation",
             high=0.0,
             unit="%",
@@ -179,7 +179,7 @@ class Horus(Compared):
         ),
         Claim(
             key="wait_median_queue",
-            what="Median waiting, horus: fairness variant against one queue without classes, longest waiting first",
+            what=f"Median waiting, {_FAIR} against one queue without classes, longest waiting first",
             paper="lower, for a small loss of makespan and utilisation",
             high=0.0,
             unit="%",
@@ -190,7 +190,7 @@ class Horus(Compared):
         ),
         Claim(
             key="makespan_queue",
-            what="Makespan, horus: fairness variant against one queue without classes",
+            what=f"Makespan, {_FAIR} against one queue without classes",
             paper="a small loss; no number",
             unit="%",
             source=f"{_TPDS} (second-hand notes)",

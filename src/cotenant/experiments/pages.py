@@ -55,6 +55,9 @@ def _overview(done: Sequence[Done]) -> Html:
     return tabular("Published numbers", _HEADS, _overview_rows(done), text_columns=2, class_="lead")
 
 
+_MANY = {"differs": "differ"}
+
+
 def _tally(done: Sequence[Done]) -> str:
     """How many of each verdict."""
     found: dict[str, int] = {}
@@ -62,7 +65,7 @@ def _tally(done: Sequence[Done]) -> str:
         for s in one.standings:
             found[verdict(s)] = found.get(verdict(s), 0) + 1
     order = ("reproduced", "exceeded", "differs", "not measured here")
-    parts = [f"{found[word]} {word}" for word in order if word in found]
+    parts = [f"{found[word]} {_MANY.get(word, word)}" for word in order if word in found]
     rest = sum(count for word, count in found.items() if word not in order)
     told = "; ".join(parts) or "None"
     return f"{told}. {rest} more have no published number." if rest else f"{told}."
@@ -80,6 +83,7 @@ def _section(one: Done, charts: list[Chart]) -> list[Html]:
         parts.append(el("details", el("summary", "What we had to choose (RECONSTRUCTION)"), inner))
     if one.missing:
         return [*parts, el("p", one.missing, class_="warn")]
+    parts += [el("p", line, class_="note") for line in _notes(one)]
     parts.append(_claims(f"Claims of {experiment.name}", _WHY, _claim_rows(one)))
     hows = el(
         "ul",
@@ -93,8 +97,6 @@ def _section(one: Done, charts: list[Chart]) -> list[Html]:
             el("h3", title),
             tabular(f"{experiment.name}: {title}", columns, body, class_="lead"),
         ]
-    for line in _notes(one):
-        parts.append(el("p", line, class_="note"))
     curves = one.measured[0].curves if one.measured else []
     if curves:
         drawn = [_drawn(curve, f"chart-curve-{len(charts) + i}") for i, curve in enumerate(curves)]
@@ -210,7 +212,11 @@ def _hows(one: Done) -> list[tuple[str, str]]:
     """How claims are computed, and where the paper has them; those that are alike together."""
     found: dict[str, list[str]] = {}
     for s in one.standings:
-        within = f" Up to {100 * s.claim.tolerance:g} % beside it counts as reproduced." if s.claim.tolerance else ""
+        within = (
+            f" Up to {100 * s.claim.tolerance:g} % beside it counts as reproduced."
+            if s.claim.tolerance
+            else ""
+        )
         how = f"{s.claim.how or 'not measured here'}.{within} Paper: {s.claim.source}."
         found.setdefault(how, []).append(s.claim.what)
     return [("; ".join(whats), how) for how, whats in found.items()]
@@ -235,13 +241,13 @@ def _markdown_section(one: Done) -> list[str]:
     if one.missing:
         return [*lines, f"Not run: {one.missing}", ""]
     seeds = f"{len(one.seeds)} seeds" if len(one.seeds) != 1 else "one seed"
+    for line in _notes(one):
+        lines += [line, ""]
     lines += [f"Over {seeds}:", ""]
     lines += [*_markdown_table(_WHY, _claim_rows(one)), "", "How ours is computed:", ""]
     lines += [*(f"- *{what}.* {how[:1].upper()}{how[1:]}" for what, how in _hows(one)), ""]
     for title, columns, body in _tables(one):
         lines += [f"### {title}", "", *_markdown_table(columns, body), ""]
-    for line in _notes(one):
-        lines += [line, ""]
     return lines
 
 

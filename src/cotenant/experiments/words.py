@@ -62,7 +62,7 @@ def difference(standing: Standing) -> str:
         return "within" if _is_range(standing.claim) else "none"
     unit = "points" if standing.claim.unit == "%" else standing.claim.unit
     shown = amount(gap, unit, signed=True)
-    if standing.verdict == "differs" and abs(gap) < (standing.spread or 0.0):
+    if standing.verdict in ("differs", "exceeded") and abs(gap) < (standing.spread or 0.0):
         return f"{shown}, less than the spread"
     return shown
 
