@@ -336,8 +336,9 @@ def _nested(source: str, rows: list[Observation]) -> None:
             families = [entry[3] for entry in held[name]]
             _held(f"{source} | {name} | fitted on other families", name, said, y, doubt, families)
             off = np.abs(TARGETS[name].link(TARGETS[name].back(said)) - y)
+            each = ", ".join(f"{label} {rms(off[keep]):.3f}" for label, keep in _groups(families).items())
             print(
-                f"   chosen by itself: RMSLE {rms(off):.3f}, 90% of families' {family_quantile(off, families, 0.9):.3f}"
+                f"   chosen by itself: RMSLE {each}; 90% of families' {family_quantile(off, families, 0.9):.3f}"
             )
 
 
