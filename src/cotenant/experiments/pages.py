@@ -91,11 +91,11 @@ def _section(one: Done, charts: list[Chart]) -> list[Html]:
         class_="plain",
     )
     parts.append(el("details", el("summary", "How ours is computed"), hows))
-    for title, columns, body in _tables(one):
+    for title, columns, body, texts in _tables(one):
         parts += [
             el("div", "", class_="gap"),
             el("h3", title),
-            tabular(f"{experiment.name}: {title}", columns, body, class_="lead"),
+            tabular(f"{experiment.name}: {title}", columns, body, text_columns=texts, class_="lead"),
         ]
     curves = one.measured[0].curves if one.measured else []
     if curves:
@@ -128,7 +128,8 @@ def _notes(one: Done) -> list[str]:
     return list(dict.fromkeys(line for m in one.measured for line in m.notes))
 
 
-def _tables(one: Done) -> list[tuple[str, list[str], list[list[str]]]]:
+def _tables(one: Done) -> list[tuple[str, list[str], list[list[str]], int]]:
+    """Title, heads, cells, and how many columns at the left are text."""
     by_title: dict[str, list[Table]] = {}
     for measured in one.measured:
         for table in measured.tables:
@@ -137,9 +138,9 @@ def _tables(one: Done) -> list[tuple[str, list[str], list[list[str]]]]:
     for title, tables in by_title.items():
         rows = combine(tables)
         columns = list(rows[0]) if rows else []
-        out.append(
-            (title, [label(c) for c in columns], [[mean_spread(r[c], c) for c in columns] for r in rows])
-        )
+        texts = next((i for i, c in enumerate(columns) if not isinstance(rows[0][c], str)), len(columns))
+        body = [[mean_spread(r[c], c) for c in columns] for r in rows]
+        out.append((title, [label(c) for c in columns], body, texts))
     return out
 
 
@@ -246,7 +247,7 @@ def _markdown_section(one: Done) -> list[str]:
     lines += [f"Over {seeds}:", ""]
     lines += [*_markdown_table(_WHY, _claim_rows(one)), "", "How ours is computed:", ""]
     lines += [*(f"- *{what}.* {how[:1].upper()}{how[1:]}" for what, how in _hows(one)), ""]
-    for title, columns, body in _tables(one):
+    for title, columns, body, _ in _tables(one):
         lines += [f"### {title}", "", *_markdown_table(columns, body), ""]
     return lines
 
