@@ -162,6 +162,10 @@ def test_pages_hold_every_claim_and_load_nothing():
     claims = [s.claim.what for one in done for s in one.standings]
     assert frame["what"].to_list() == claims
     assert all(what in text for what in claims)
+    # Of harmony's two claims one has a number, of gaiagpu's eight four.
+    assert "5 more have no published number." in text and "5 more have no published number." in page
+    overview = text[: text.index("## gaiagpu")].count("| gaiagpu: ") + text.count("| harmony: ")
+    assert overview == 5
     assert 'src="http' not in page and "default-src 'none'" in page
     assert page.count('class="chart"') == 4  # gaiagpu's curves
     found = result_json(done, Place(size="tiny"), "c")
