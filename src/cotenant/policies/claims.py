@@ -127,7 +127,6 @@ def entitle(view: View, turns: Turns, giving: Yielding, longest_wait_s: float) -
     Those that never ran are served one after the other; of those that were stopped one at a time
     has its turn, in which it is not stopped.
     """
-    giving.turn()
     turn_ends_s, blocked, wake = giving.turn_ends_s(), False, _INF
     if turn_ends_s > view.now:
         wake = turn_ends_s
@@ -152,6 +151,7 @@ def _first(view: View, line: Line, giving: Yielding, longest_wait_s: float) -> O
             return Owed(None, giving.next_of_age_s(record.reserved))  # one at a time
         if view.books.limits and view.limit_refusal(record):
             continue
+        giving.turn()
         devices = _soonest(view, giving, record, kept=False)
         if devices:
             return Owed(Plan((Reserve(job_id, devices, _TURN),), again=True), _INF)

@@ -133,9 +133,11 @@ class GroupIndex(Index):
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Failures, drains and reservations close places to newcomers, or open them again."""
+        gangs: dict[tuple[int, ...], None] = {}
         for device in sorted(set(devices)):
-            gang = self._gang_on.get(device)
-            self._refresh(gang if gang is not None else (device,))
+            gangs[self._gang_on.get(device) or (device,)] = None
+        for gang in gangs:
+            self._refresh(gang)
 
     def _refresh(self, devices: tuple[int, ...]) -> None:
         if len(devices) == 1:
@@ -161,19 +163,34 @@ class GroupIndex(Index):
 
     def _refresh_gang(self, devices: tuple[int, ...]) -> None:
         """Bring the seats of a gang's devices, and its group, up to date."""
-        if not (self._sound() and self._uniform(devices)):
+        closed = self._closed(devices) if self._uniform(devices) else None
+        if closed is None:
             for device in devices:
                 self._refresh_seat(device)
             self._refresh_group(devices)
             return
         # Most often a gang's devices are alike before and after: then they move as one.
         first, seat_at = devices[0], self._seat_at
-        old, new = seat_at[first], self._seat_of(first)
+        old, new = seat_at[first], None if closed else self._seat_of(first)
         if old is not new:
             for device in devices:
                 seat_at[device] = new
             self._move(old, new, self._bits(devices))
-        self._refresh_group(devices, alike=True)
+        self._refresh_group(devices, alike=not closed)
+
+    def _closed(self, devices: tuple[int, ...]) -> bool | None:
+        """Whether nobody may join on any of these devices, which have the same residents; None if they differ."""
+        if self._sound():
+            return False
+        ledger = self._ledger
+        leaving, stopping, reserved = ledger.leaving, self._stopping, ledger.reserved
+        for job_id in self._residents[devices[0]]:
+            if job_id in leaving or job_id in stopping:
+                return True
+        kept = sum([d in reserved for d in devices]) if reserved else 0
+        if kept:
+            return True if kept == len(devices) else None
+        return None if ledger.impaired else False
 
     def _uniform(self, devices: tuple[int, ...]) -> bool:
         """Whether devices of a gang have the same type, residents, room and seat."""
