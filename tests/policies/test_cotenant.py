@@ -18,6 +18,7 @@ from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
 from cotenant.policies.cotenant import Cotenant
 from cotenant.policies.levels import GRID_S, level, level_of, level_until_s
+from cotenant.report.rulewords import RULE_WORDS
 from cotenant.testing import FixedForecast, FixedTruth, Harness, HarnessRun
 
 FREE = Settings(restore_s=0.0)
@@ -244,6 +245,31 @@ def test_of_those_that_were_stopped_one_at_a_time_has_its_turn() -> None:
     assert run.starts("b")[:2] == [0.0, 1560.0]
 
 
+def test_an_overdue_job_leaves_those_whom_it_suits() -> None:
+    # Two run at 0.9 each, three at 0.7. The device has room for two of 12 GiB: one of them must go, not both.
+    h = make("1x1", Cotenant(quantum_s=60.0, longest_wait_s=300.0), forecast=FixedForecast(WELL))
+    for name, priority in (("a", 1), ("b", 1), ("low", 0)):
+        h.submit(name, runs_s=10_000.0, model="m", memory_bytes=12 * GIB, priority=priority)
+    run = h.run()
+    why = {e.id: e.why.rule for e in run.events if isinstance(e, ev.Stopping) and e.beneficiary == 2}
+    assert why == {1: "overdue-first"}  # the younger
+    began = run.start_s("low")
+    assert (
+        began is not None and 300.0 <= began <= 300.0 + 12 * GIB / 1e9 + 1e-6
+    )  # saving what the first holds
+    assert all(e.id != 0 for e in run.events if isinstance(e, ev.Stopping) and e.t <= began)
+
+
+def test_what_it_decides_is_told_in_words() -> None:
+    # Of every rule that a busy cluster brings out.
+    h = make("1x2", Cotenant(quantum_s=60.0, longest_wait_s=300.0), forecast=FixedForecast(WELL))
+    for k in range(12):
+        shared(h, f"j{k}", at_s=50.0 * k, runs_s=900.0 * (1 + k % 3), gpus=1 + (k % 4 == 0), priority=k % 2)
+    rules = {e.why.rule for e in h.run().events if isinstance(e, ev.Stopping | ev.Reserved | ev.Moved)}
+    assert {"room-made", "gives-way", "longest-wait", "overdue-first"} <= rules
+    assert [rule for rule in rules if rule and rule not in RULE_WORDS] == []
+
+
 def test_a_gang_that_is_overdue_is_not_kept_out_by_room_that_is_made_for_one_after_the_other() -> None:
     # Every 10 s somebody comes for whom a device is emptied within 15 s: at no time is none of the four kept.
     h = make("1x4", Cotenant(quantum_s=20.0, longest_wait_s=200.0), forecast=NEVER)
@@ -258,6 +284,21 @@ def test_a_gang_that_is_overdue_is_not_kept_out_by_room_that_is_made_for_one_aft
 
 
 # -- cases -----------------------------------------------------------------------------------
+
+
+def test_a_word_that_it_does_not_know_is_refused_and_the_log_says_what_placed_a_job() -> None:
+    # Case C25: it packs only where no device is free.
+    with pytest.raises(ConfigError, match=r'"?dout"?.*did you mean "?doubt'):
+        Cotenant.from_strings({"dout": "1"})
+    placed = {}
+    for gpus in (8, 1):
+        h = make(f"1x{gpus}", forecast=FixedForecast(default=0.9))
+        for k in range(3):
+            h.submit(f"j{k}", runs_s=10.0, model="m", memory_bytes=GIB, compute_milli=200)
+        starts = [e for e in h.run().events if isinstance(e, ev.Started)]
+        placed[gpus] = [(e.devices, e.why.rule) for e in starts]
+    assert placed[8] == [((k,), "free-devices") for k in range(3)]
+    assert placed[1] == [((0,), "free-devices"), ((0,), "best-partners"), ((0,), "best-partners")]
 
 
 @pytest.mark.parametrize("gap_s", [0.0, 1.0])

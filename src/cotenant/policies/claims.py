@@ -83,7 +83,7 @@ def _displace(
 def _neighbours(
     view: View, index: RankedCandidates, giving: Yielding, here: dict[int, JobRecord], record: JobRecord
 ) -> tuple[int, ...]:
-    """Who may stay beside a job, those first that have not had their quantum."""
+    """Who may stay beside a job: first those that have not had their quantum, then who would give way last."""
     ledger, devices, job = view.ledger, record.reserved, record.job
     if circle_of(job) is None or any(len(ledger.residents[d]) != len(here) for d in devices):
         return ()
@@ -97,7 +97,13 @@ def _neighbours(
     )
     memory, milli = memory - job.memory_bytes, milli - share_of(job, 1).compute_milli
     stays: tuple[int, ...] = ()
-    for other in sorted(here.values(), key=lambda r: (-giving.of_age_s(r), r.id)):
+    giving.turn()
+    standing, now = giving.standing, view.now
+
+    def worth(other: JobRecord) -> tuple[bool, Standing]:
+        return giving.of_age_s(other) > now, standing.get(other.id, _DEAR)
+
+    for other in sorted(here.values(), key=worth, reverse=True):
         share = _held(other)
         if share.memory_bytes > memory or share.compute_milli > milli:
             continue

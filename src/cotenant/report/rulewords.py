@@ -32,8 +32,8 @@ RULE_WORDS: dict[str, str] = {
     "grow": "devices of its server were idle for a while",
     "room-made": "nothing is free and it suits nobody's company, so devices are kept for it and those that have much more left to "
     "do, or have had their turn, leave them",
-    "gives-way": "it has had its turn, and its level (each has twice as much predicted work left as the one below; newcomers are "
-    "at 0) is the highest there is in the way",
+    "gives-way": "it has had its turn, and of those in the way its priority or class is the lowest, or else its level the highest "
+    "(each has twice as much predicted work left as the one below; newcomers are at 0)",
     "room-ready": "those that had to give way have saved their state and gone",
     "room-lost": "what was kept can be had no more, so it is given up",
     "longest-wait": "it has waited as long as anybody may, so the devices that can be empty soonest are kept for it alone",
