@@ -36,7 +36,7 @@ def test_a_trial_tells_both_speeds_and_why_it_was_undone(tmp_path: Path) -> None
 def test_a_move_tells_its_price_and_both_speeds(tmp_path: Path) -> None:
     # b leaves device 1 at 200 s, before the first look at pairs; c moves there: 1 s, 1 s and 0.5 s.
     text = [step.text for step in story(tmp_path, HEAVY, 200.0, "c").steps]
-    moved = next(i for i, t in enumerate(text) if t.startswith("Moved to 1;"))
+    moved = next(i for i, t in enumerate(text) if t.startswith("Moved to device 1;"))
     assert "Rule: height-drops (speed before 0.495" in text[moved]
     assert (
         text[moved + 1]

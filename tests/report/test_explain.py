@@ -73,7 +73,7 @@ def test_a_waiting_gang_gets_the_numbers_behind_its_reason(log):
 def test_a_preempted_job_learns_for_whom_and_why(log):
     told = explain(log, "third")
     assert "Told to leave its devices for job 3" in told.text
-    assert "lower-rank (price gpu s 5)" in told.text
+    assert "lower-rank (price 5 GPU-seconds)" in told.text
     assert [s.what for s in told.steps] == ["submitted", "started", "stopping", "suspended"]
     assert told.outcome == "waiting"
     assert told.steps[-1].text == (
@@ -158,7 +158,7 @@ def test_refused_decisions_are_told_with_their_reason_and_numbers(tmp_path):
     assert refused.t == 0.0
     assert refused.text == (
         "REFUSED memory: the policy's decision to start it breaks a rule: no device has that much memory left "
-        "(needs bytes 4096, free bytes 0). Refused 3 times, last at 01:00:00."
+        "(needs 4,096 B, free 0 MiB). Refused 3 times, last at 01:00:00."
     )
     assert "its start was refused, memory" in told.verdict
     assert told.unblock.startswith("a policy that decides within the rules; against memory: ")

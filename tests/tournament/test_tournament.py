@@ -290,6 +290,7 @@ def test_an_interrupt_ends_at_once_and_keeps_what_is_there(tmp_path):
     _, said = run.communicate(timeout=60)
     assert run.returncode == 130
     assert b"interrupted" in said and b"Traceback" not in said
+    assert f"kept in {out}; the same command goes on from there" in said.decode()
     for path in out.rglob("seed-*/*.json"):
         assert json.loads(path.read_bytes())["policy"] in ("fifo", "las")
 

@@ -189,7 +189,11 @@ def tournament(
         data=data_folder(),
     )
     told = _Told(quiet)
-    contest = hold(plan, output, workers=workers or default_workers(), force=force, ended=told)
+    try:
+        contest = hold(plan, output, workers=workers or default_workers(), force=force, ended=told)
+    except KeyboardInterrupt:
+        note(f"{told.so_far} kept in {output}; the same command goes on from there")
+        raise
     command = _command(plan, quick=quick, added=bool(policies or add))
     _write_contest(output, contest, command)
     if as_json:
@@ -207,8 +211,10 @@ class _Told:
 
     def __init__(self, quiet: bool) -> None:
         self._quiet, self._next = quiet, 0.1
+        self.so_far = "what was finished is"
 
     def __call__(self, there: int, total: int) -> None:
+        self.so_far = f"{there:,} of {total:,} runs are"
         if not self._quiet and there >= self._next * total:
             note(f"{there:,} of {total:,} runs")
             self._next = there / total + 0.1

@@ -14,6 +14,7 @@ from cotenant.experiments.standing import combine
 from cotenant.experiments.words import difference, label, mean_spread, ours, verdict
 from cotenant.report.chartparts import Chart, chart, finished, rounded
 from cotenant.report.page import Html, document, el, figure, join, tabular
+from cotenant.report.phrases import plural
 
 __all__ = ["claims_frame", "html_page", "markdown_page"]
 
@@ -39,7 +40,7 @@ def html_page(done: Sequence[Done], command: str, size: str) -> str:
     header = join(
         [
             el("h1", "Published experiments, re-created"),
-            el("p", f"{len(done)} experiments · {command} · size {size}", class_="facts"),
+            el("p", f"{plural(len(done), 'experiment')} · {command} · size {size}", class_="facts"),
             el("p", _INTRO, class_="note"),
             el("p", _VERDICTS, class_="note"),
         ]

@@ -18,7 +18,7 @@ from cotenant.report.changes import Changes
 from cotenant.report.derived import derive
 from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
-from cotenant.report.phrases import at, device_range, facts_in_words, plural, rule
+from cotenant.report.phrases import at, devices_named, facts_in_words, plural, rule
 from cotenant.report.promises import Promise, Promises
 from cotenant.report.reasons import meaning
 from cotenant.report.runtimes import Expected, expectation, run_against
@@ -269,7 +269,7 @@ class _Story:
         )
         why = rule(event.why)
         nodes = stage.nodes(event.devices)
-        where = f"{'device' if len(event.devices) == 1 else 'devices'} {device_range(event.devices)} on {plural(nodes, 'node')}"
+        where = f"{devices_named(event.devices)} on {plural(nodes, 'node')}"
         self._step(
             event.t,
             "started",
@@ -331,13 +331,13 @@ class _Story:
         self._step(
             event.t,
             "moved",
-            f"Moved to {device_range(event.devices)}; holds the old devices until its state is there.{rule(event.why)}",
+            f"Moved to {devices_named(event.devices)}; holds the old devices until its state is there.{rule(event.why)}",
         )
         self._changes.changed(event, stage.rate(event.id))
 
     def resized(self, event: ev.Resized, stage: Stage) -> None:
         """Its share or its devices changed."""
-        self._step(event.t, "resized", f"Now holds devices {device_range(event.devices)}.{rule(event.why)}")
+        self._step(event.t, "resized", f"Now holds {devices_named(event.devices)}.{rule(event.why)}")
         self._changes.changed(event, stage.rate(event.id))
 
     def _meet(self, t: float, stage: Stage) -> None:

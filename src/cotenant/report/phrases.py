@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from cotenant.model.plan import Why
+from cotenant.model.quantities import format_bytes, format_duration
 from cotenant.report.rulewords import RULE_WORDS
 from cotenant.report.tables import show
 
-__all__ = ["at", "device_range", "facts_in_words", "plural", "rule"]
+__all__ = ["at", "device_range", "devices_named", "facts_in_words", "plural", "rule"]
 
 _MOMENTS = ("_from_s", "_until_s", "_at_s")
 """Ends of the names of facts that are points in time, not durations."""
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_gpu_s": lambda value: f"{value:.4g} GPU-seconds",
+    "_s": format_duration,
+    "_bytes": lambda value: format_bytes(int(value)),
+    "_percent": lambda value: f"{value:.4g} %",
+}
+"""How a number reads whose name ends like this; the first that fits."""
+
+_JOBS = ("beside", "with")
+"""Facts that are numbers of jobs."""
 
 
 def at(t: float) -> str:
@@ -27,21 +40,35 @@ def at(t: float) -> str:
 
 
 def facts_in_words(facts: dict[str, Any]) -> str:
-    """Names and numbers behind a decision, without its underscores.
+    """Names and numbers behind a decision, in units that people read.
 
-    >>> facts_in_words({"price_gpu_s": 5.0, "gpus": 2})
-    'price gpu s 5, gpus 2'
-    >>> facts_in_words({"reserved_from_s": 90061.5})
-    'reserved from 1-01:01:01'
+    >>> facts_in_words({"price_gpu_s": 5.0, "gpus": 2, "waited_s": 848.5})
+    'price 5 GPU-seconds, gpus 2, waited 14m 8s'
+    >>> facts_in_words({"reserved_from_s": 90061.5, "left_bytes": 1 << 30, "beside": [95, 7]})
+    'reserved from 1-01:01:01, left 1,024 MiB, beside jobs 95 and 7'
     """
-    parts = []
-    for key, value in facts.items():
-        if isinstance(value, int | float) and key.endswith(_MOMENTS) and math.isfinite(value):
-            parts.append(f"{key.removesuffix('_s').replace('_', ' ')} {at(value)}")
-            continue
-        shown = f"{value:.4g}" if isinstance(value, float) else show(str(value))
-        parts.append(f"{key.replace('_', ' ')} {shown}")
-    return ", ".join(parts)
+    return ", ".join(_fact(key, value) for key, value in facts.items())
+
+
+def _fact(key: str, value: Any) -> str:
+    if key in _JOBS and (jobs := _jobs(value)):
+        return f"{key} {jobs}"
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        moment = key.endswith(_MOMENTS)
+        for unit, words in _UNITS.items():
+            if key.endswith(unit) and key != unit:
+                shown = at(value) if moment else words(value)
+                return f"{key.removesuffix(unit).replace('_', ' ')} {shown}"
+    shown = f"{value:.4g}" if isinstance(value, float) else show(str(value))
+    return f"{key.replace('_', ' ')} {shown}"
+
+
+def _jobs(value: Any) -> str:
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if not numbers or not all(type(number) is int for number in numbers):
+        return ""
+    *front, last = map(str, numbers)
+    return f"jobs {', '.join(front)} and {last}" if front else f"job {last}"
 
 
 def rule(why: Why) -> str:
@@ -69,3 +96,12 @@ def device_range(devices: tuple[int, ...]) -> str:
     if len(devices) > 2 and devices[-1] - devices[0] == len(devices) - 1:
         return f"{devices[0]}-{devices[-1]}"
     return ", ".join(map(str, devices)) or "none"
+
+
+def devices_named(devices: tuple[int, ...]) -> str:
+    """Device numbers with their noun.
+
+    >>> devices_named((3,)), devices_named((3, 4, 5))
+    ('device 3', 'devices 3-5')
+    """
+    return f"device{'' if len(devices) == 1 else 's'} {device_range(devices)}"
