@@ -16,15 +16,16 @@ from collections.abc import Iterable
 from cotenant.model.ledger import low_bits
 from cotenant.model.placement import Placement
 from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Reason, Reserve, Start, Stop, Why
-from cotenant.model.records import JobRecord
+from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
 from cotenant.model.shape import Shape, find_whole
 from cotenant.model.view import View
+from cotenant.policies.picking import Candidate, fewest
 from cotenant.policies.ranking import Ranking
 from cotenant.policies.victims import Standing, Victims
 from cotenant.policies.waiting import NO_VICTIM, Line, Waiting
 
-__all__ = ["advance", "fewest", "host_has", "suspend_price_s"]
+__all__ = ["advance", "host_has", "suspend_price_s"]
 
 _START = Why("first-in-rank")
 _CLAIM = Why("devices-emptied")
@@ -32,9 +33,6 @@ _GIVE_UP = Why("reservation-broken")
 _INF = math.inf
 _LOOK = 16
 """Bays looked at in their order before a job is left waiting: most often the first will do."""
-
-_Candidate = tuple[int, tuple[int, float, int], int, int]
-"""(devices held in all, standing and id, id, devices held in this bay)."""
 
 
 def suspend_price_s(settings: Settings, record: JobRecord) -> float:
@@ -51,8 +49,10 @@ def advance(view: View, ranking: Ranking) -> Plan:
     wake = waiting.turn(now) if waiting.turns else _INF
     if waiting.broken:
         return Plan((Reserve(min(waiting.broken), (), _GIVE_UP),), again=True)
-    if waiting.ready:
-        return _honour(view, waiting)
+    if waiting.ready and (honoured := _honour(view, waiting)) is not EMPTY:
+        return honoured
+    if waiting.doubtful:
+        waiting.reopen_doubtful()
     turned = bool(waiting.blocked)
     if turned:
         waiting.look_again(now)
@@ -75,11 +75,22 @@ def advance(view: View, ranking: Ranking) -> Plan:
 
 def _honour(view: View, waiting: Waiting) -> Plan:
     """A job's devices are empty: start it, unless its tenant's ceiling or the host forbids it now."""
-    record = waiting.claims[min(waiting.ready)].record
-    devices = record.reserved
-    if (view.books.limits and view.limit_refusal(record)) or not host_has(view, record, devices, ()):
-        return Plan((Reserve(record.id, (), _GIVE_UP),), again=True)
-    return Plan((Start(record.id, devices, why=_CLAIM),), again=True)
+    for job_id in sorted(waiting.ready):
+        record = waiting.claims[job_id].record
+        devices = record.reserved
+        limited = bool(view.books.limits) and view.limit_refusal(record) is not None
+        if not limited and host_has(view, record, devices, ()):
+            return Plan((Start(job_id, devices, why=_CLAIM),), again=True)
+        if limited or not _somebody_leaves(view, waiting, devices):
+            return Plan((Reserve(job_id, (), _GIVE_UP),), again=True)
+    return EMPTY
+
+
+def _somebody_leaves(view: View, waiting: Waiting, devices: tuple[int, ...]) -> bool:
+    """Whether a job beside these devices is stopping: who was stopped for its cores may still save."""
+    in_bay, running = waiting.victims().in_bay, view.running
+    bays = {view.layout.device_bay[d]: None for d in devices}
+    return any(running[job_id].status == Status.STOPPING for bay in bays for job_id in in_bay[bay])
 
 
 class _Step:
@@ -113,7 +124,7 @@ class _Step:
                     if devices is not None:
                         return (Start(record.id, devices, why=_START),)
                     break
-            found, limit = self._preempt(record, shape)
+            found, limit = self._preempt(record, line, shape)
             if found:
                 return found
         if record.hold is None:
@@ -121,7 +132,7 @@ class _Step:
         self.waiting.block(line, limit)
         return ()
 
-    def _preempt(self, record: JobRecord, shape: Shape) -> tuple[tuple[Decision, ...], Standing]:
+    def _preempt(self, record: JobRecord, line: Line, shape: Shape) -> tuple[tuple[Decision, ...], Standing]:
         """Reserve, then stop, if there is a complete plan; and what a victim must fall below."""
         view, bound, widest = self.view, self.ranking.bound, NO_VICTIM
         victims = self.waiting.victims()
@@ -137,9 +148,12 @@ class _Step:
                 best = victims.order(kind, gpus).best()
                 if best is None or not best < limit:
                     continue
-            found = _Search(view, self.ranking, victims, record, limit).plan(kind)
+            search = _Search(view, self.ranking, victims, record, limit)
+            found = search.plan(kind)
             if found:
                 return found, limit
+            if search.doubtful:
+                self.waiting.doubtful[line] = None
         return (), widest
 
     def _at_ceiling(self, record: JobRecord) -> bool:
@@ -179,7 +193,11 @@ def host_has(view: View, record: JobRecord, devices: tuple[int, ...], leaving: I
 
 
 class _Search:
-    """The search for victims of one waiting job on devices of one type."""
+    """The search for victims of one waiting job on devices of one type.
+
+    ``doubtful`` says that not all was tried: although it failed, it may succeed once a bay is
+    fuller or dearer than now, for then another comes to its turn.
+    """
 
     def __init__(
         self, view: View, ranking: Ranking, victims: Victims, record: JobRecord, limit: Standing
@@ -188,7 +206,9 @@ class _Search:
         self.record, self.limit = record, limit
         # Of a gang over several bays, the host is only checked as a whole.
         whole = record.job.gpus and record.shape.single
-        self._needs_host = bool(whole and (record.job.cpu_milli or record.job.host_memory_bytes))
+        asks_host = bool(record.job.cpu_milli or record.job.host_memory_bytes)
+        self._needs_host = bool(whole and asks_host)
+        self.doubtful = asks_host and record.shape.spans
 
     def plan(self, kind: int) -> tuple[Decision, ...]:
         """Reserve, then stop; empty if no complete plan exists."""
@@ -218,7 +238,9 @@ class _Search:
             found = self._in_bay(first[2], gpus)
             if found is not None and found[1]:
                 return found
-        for entry in order.first(_LOOK):
+        entries = order.first(_LOOK)
+        self.doubtful = self.doubtful or (len(entries) == _LOOK and entries[-1] < limit)
+        for entry in entries:
             if not entry < limit:
                 break
             found = self._in_bay(entry[2], gpus)
@@ -240,7 +262,7 @@ class _Search:
         if whole:
             mask = low_bits(whole, min(gpus, whole.bit_count()))
             need, free = gpus - mask.bit_count(), layout.devices(bay, mask)
-            if not need:
+            if not need and not (self._needs_host and gpus == self.record.job.gpus):
                 return free, []
         candidates = self._candidates(bay)
         if need == 1 and not self._needs_host:
@@ -256,18 +278,30 @@ class _Search:
         if picked is None:
             return None
         if self._needs_host:
-            # Who frees enough devices may not free enough of the host: try others, then all as they came.
-            began = list(self.victims.in_bay[bay])
-            candidates.sort(key=lambda c: began.index(c[2]))
-            for choice in (picked, *([c] for c in sorted(candidates) if c[3] >= need), candidates):
-                found = self._emptied(bay, gpus, free, choice)
-                if host_has(self.view, self.record, *found):
-                    return found
-            return None
+            return self._with_host(bay, gpus, free, picked, sorted(candidates))
         return self._emptied(bay, gpus, free, picked)
 
+    def _with_host(
+        self,
+        bay: int,
+        gpus: int,
+        free: tuple[int, ...],
+        picked: list[Candidate],
+        candidates: list[Candidate],
+    ) -> tuple[tuple[int, ...], list[JobRecord]] | None:
+        """Who frees enough devices may not free enough of the host: try others, then ever more of them.
+
+        Also where devices are free and only the host is short.
+        """
+        several: list[list[Candidate]] = [candidates[: n + 1] for n in range(1, len(candidates))]
+        for choice in (picked, *([c] for c in candidates), *several):
+            found = self._emptied(bay, gpus, free, choice)
+            if len(found[0]) == gpus and host_has(self.view, self.record, *found):
+                return found
+        return None
+
     def _emptied(
-        self, bay: int, gpus: int, free: tuple[int, ...], picked: list[_Candidate]
+        self, bay: int, gpus: int, free: tuple[int, ...], picked: list[Candidate]
     ) -> tuple[tuple[int, ...], list[JobRecord]]:
         bay_of, running, held = self.view.layout.device_bay, self.view.running, self.view.ledger.held
         if len(picked) == 1 and not free and picked[0][0] == gpus == picked[0][3]:
@@ -279,10 +313,10 @@ class _Search:
             devices += here[: gpus - len(devices)]
         return tuple(sorted(devices)), [running[c[2]] for c in picked]
 
-    def _candidates(self, bay: int) -> list[_Candidate]:
+    def _candidates(self, bay: int) -> list[Candidate]:
         """Jobs of a bay whose standing is bad enough, on devices that are not reserved."""
         held, reserved = self.view.ledger.held, self.view.ledger.reserved
-        found: list[_Candidate] = []
+        found: list[Candidate] = []
         for mine, count in self.victims.below(bay, self.limit):
             devices = held[mine[2]].devices
             if reserved and not reserved.keys().isdisjoint(devices):
@@ -290,7 +324,7 @@ class _Search:
             found.append((len(devices), mine, mine[2], count))
         return found
 
-    def _may_stop(self, candidate: _Candidate) -> bool:
+    def _may_stop(self, candidate: Candidate) -> bool:
         view, (_, standing, job_id, _) = self.view, candidate
         if standing[0] != self.limit[0]:
             return True
@@ -320,8 +354,11 @@ class _Search:
         self, kind: int, part: int, taken: set[int]
     ) -> tuple[int, tuple[int, ...], list[JobRecord]] | None:
         looked = 0
-        for entry in self.victims.order(kind, part).first(_LOOK + len(taken)):
-            if looked == _LOOK or not entry < self.limit:
+        for entry in self.victims.order(kind, part).first(_LOOK + len(taken) + 1):
+            if not entry < self.limit:
+                return None
+            if looked == _LOOK:
+                self.doubtful = True
                 return None
             if entry[2] in taken:
                 continue
@@ -330,39 +367,3 @@ class _Search:
             if found is not None:
                 return entry[2], *found
         return None
-
-
-def fewest(candidates: list[_Candidate], need: int) -> list[_Candidate] | None:
-    """Victims that free ``need`` devices of a bay at the cost of the fewest devices stopped.
-
-    Either the smallest that suffices alone, or the smallest first until enough, less those
-    that turn out to be superfluous; ties go to the worse standing. None if all are too few.
-
-    >>> one, two, four = (1, (0, -3.0, 2), 2, 1), (1, (0, -4.0, 3), 3, 1), (4, (0, -5.0, 1), 1, 4)
-    >>> fewest([four, one, two], 1)
-    [(1, (0, -4.0, 3), 3, 1)]
-    >>> [c[2] for c in fewest([four, one, two], 2)]
-    [3, 2]
-    >>> fewest([one], 2) is None
-    True
-    """
-    if need == 1:
-        return [min(candidates)] if candidates else None
-    candidates = sorted(candidates)
-    alone = next((c for c in candidates if c[3] >= need), None)
-    several: list[_Candidate] = []
-    freed = 0
-    for candidate in candidates:
-        if freed >= need:
-            break
-        several.append(candidate)
-        freed += candidate[3]
-    if freed < need:
-        return None
-    for candidate in reversed(several[:-1]):
-        if freed - candidate[3] >= need:
-            several.remove(candidate)
-            freed -= candidate[3]
-    if alone is not None and alone[0] <= sum(c[0] for c in several):
-        return [alone]
-    return several

@@ -79,6 +79,8 @@ class Waiting(Index):
         Lines with jobs: blocked, or not.
     turns : bool
         Whether ``turn`` has anything to look at.
+    doubtful : dict of Line to None
+        Blocked lines whose search did not try all: to be looked at again whatever happens.
     claims : dict of int to Claim
     ready, broken : set of int
         Claims whose devices are all empty; claims of which a device failed or is drained.
@@ -107,6 +109,7 @@ class Waiting(Index):
         self._claimed: dict[int, int] = {}
         self._timers: list[tuple[float, int, _Entry]] = []
         self.blocked: dict[Line, None] = {}
+        self.doubtful: dict[Line, None] = {}
         self.freed = True
         self.turns = self._versioned
         for record in self._view.queue:
@@ -310,6 +313,13 @@ class Waiting(Index):
         """Something was gained that may help anyone: look at every line again."""
         for line in list(self.blocked):
             self._reopen(line)
+
+    def reopen_doubtful(self) -> None:
+        """Look again at the lines for which not all was tried."""
+        for line in self.doubtful:
+            if line.blocked:
+                self._reopen(line)
+        self.doubtful.clear()
 
     def look_again(self, now: float) -> None:
         """Unblock lines that free devices, or a job that has come to be a victim, may help.
