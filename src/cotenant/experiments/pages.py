@@ -66,7 +66,7 @@ def _tally(done: Sequence[Done]) -> str:
         for s in one.standings:
             found[verdict(s)] = found.get(verdict(s), 0) + 1
     order = ("reproduced", "exceeded", "differs", "not measured here")
-    parts = [f"{found[word]} {_MANY.get(word, word)}" for word in order if word in found]
+    parts = [f"{n} {word if n == 1 else _MANY.get(word, word)}" for word in order if (n := found.get(word))]
     rest = sum(count for word, count in found.items() if word not in order)
     told = "; ".join(parts) or "None"
     return f"{told}. {rest} more have no published number." if rest else f"{told}."
