@@ -43,6 +43,17 @@ def on_head(answer: Callable[[int], Any]) -> Callable[[View], Any]:
         (on_head(lambda job: Plan((Start(job, (0,), why=Why("x", {"o": object()})),))), r"not plain JSON"),
         (swap, r"kept deciding at t=0 without coming to an end"),
         (lambda view: Plan(wake_at_s=view.now + 60.0), r"woken 10,000 times in a row and decided nothing"),
+        # Their memo, or what they say of the job, is another one each time: no job is better off for it.
+        (
+            lambda view: Plan(memo=(view.memo or 0) + 1, wake_at_s=view.now + 60.0),
+            r"decided nothing that lets a job run or end \(memos.*1 jobs waiting and nothing else to come",
+        ),
+        (
+            lambda view: Plan(
+                (Hold(0, Reason.NO_CAPACITY if view.now % 2 else Reason.HOST),), wake_at_s=view.now + 1
+            ),
+            r"Mine was woken 10,000 times in a row",
+        ),
     ],
 )
 def test_a_wrong_answer_is_named(decide: Callable[[View], Any], words: str) -> None:
@@ -60,6 +71,18 @@ def test_a_round_policy_that_always_asks_to_be_woken_comes_to_an_end() -> None:
     assert done.end_s("a") == 10.0
     # The wake at 60 finds nobody left.
     assert done.state.now <= 60.0
+
+
+def test_a_policy_may_save_memos_for_long_while_jobs_run_and_end() -> None:
+    def counting(view: View) -> Plan:
+        head, count = view.head(), (view.memo or 0) + 1
+        starts = () if head is None else (Start(head.id, (0,)),)
+        return Plan(starts, memo=count, wake_at_s=view.now + 0.0005)
+
+    # 20,000 wakes while the job runs.
+    done = run(counting)
+    assert done.end_s("a") == 10.0
+    assert done.state.memo >= 20_000
 
 
 def test_find_answers_none_for_a_job_that_needs_no_device() -> None:

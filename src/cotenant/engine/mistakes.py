@@ -45,8 +45,9 @@ def endless(policy: object, now: float) -> PolicyError:
 
 
 def in_vain(policy: object, wakes: int, waiting: int) -> PolicyError:
-    """The policy has itself woken for ever although it decides nothing."""
+    """The policy has itself woken for ever although it decides nothing that lets a job run."""
     return PolicyError(
-        f"{type(policy).__name__} was woken {wakes:,} times in a row and decided nothing,"
-        f" with {waiting:,} jobs waiting and nothing else to come"
+        f"{type(policy).__name__} was woken {wakes:,} times in a row and decided nothing that lets a job run"
+        f" or end (memos, reasons to wait, reservations and refused decisions do not), with {waiting:,}"
+        " jobs waiting and nothing else to come; set wake_at_s only where waiting may help"
     )
