@@ -146,7 +146,8 @@ class Policy(Protocol):
     Class attributes may promise what saves work: ``idle_without_queue = True``, that it decides
     nothing while no job waits (it is then not even asked); ``uses_predictions = False``, that it
     reads no predicted running time; ``uses_service = False``, that it does not read
-    ``view.service``.
+    ``view.service``. ``made_for`` (``elastic-jobs``, ``fractions`` or ``quotas``) lets runs warn
+    where there are none.
     """
 
     def decide(self, view: View) -> Plan:

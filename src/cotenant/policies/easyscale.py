@@ -54,6 +54,8 @@ class EasyScale(Params):
     GPUs", SC 2023, doi.org/10.1145/3581784.3607054; artifact github.com/sUntvoOk/EasyScale_info_for_SC23.
     """
 
+    made_for = "elastic-jobs"
+
     def __init__(
         self,
         *,

@@ -48,6 +48,7 @@ class GaiaGpu(Params):
 
     uses_predictions = False
     uses_service = False
+    made_for = "fractions"
 
     def __init__(
         self,

@@ -79,6 +79,8 @@ class Pollux(Params):
     2021, usenix.org/conference/osdi21/presentation/qiao.
     """
 
+    made_for = "elastic-jobs"
+
     def __init__(
         self, *, period_s: float = 60.0, noise_scale: float = 10.0, patience_s: float = 28800.0
     ) -> None:

@@ -22,6 +22,7 @@ from cotenant.runs.prepare import Prepared
 from cotenant.runs.result import Result
 from cotenant.runs.single import Outcome, run_one
 from cotenant.runs.spec import build_policy, folder_names, params_of, parse_policy, policy_object
+from cotenant.runs.unmet import unmet
 from cotenant.runs.world import build_world, doubts_of, kind_of
 
 if TYPE_CHECKING:
@@ -267,7 +268,10 @@ def _run(
         forecast=kind_of(world.forecast),
         runtime=kind_of(world.runtime),
         assumptions=[*prepared.assumptions, *world.workload.assumptions],
-        warnings=doubts_of(world.forecast, prepared.cluster),
+        warnings=[
+            *doubts_of(world.forecast, prepared.cluster),
+            *unmet([(label, policy)], world.workload, prepared.cluster),
+        ],
         runs=[entry],
     )
     control = Control()

@@ -15,6 +15,7 @@ from cotenant.runs.many import Task, Watcher, run_tasks
 from cotenant.runs.prepare import Prepared, input_files, prepare
 from cotenant.runs.single import Outcome
 from cotenant.runs.spec import PolicySpec, build_policy, folder_names, params_of, parse_policies
+from cotenant.runs.unmet import unmet
 from cotenant.runs.world import build_world, doubts_of, kind_of
 
 __all__ = ["Batch", "run_batch"]
@@ -63,9 +64,9 @@ def run_batch(
     """
     config.check()
     specs = parse_policies(config.policies)
-    params = [params_of(build_policy(spec)) for spec in specs]
+    policies = [build_policy(spec) for spec in specs]
     prepared = prepared or prepare(config)
-    manifest = _manifest(config, prepared, specs, params, argv)
+    manifest = _manifest(config, prepared, specs, policies, argv)
     replaced = "" if claimed else claim(folder, force=force)
     write_manifest(folder, manifest)
     entries = {(run.policy, run.seed): run for run in manifest.runs}
@@ -81,18 +82,19 @@ def _manifest(
     config: RunConfig,
     prepared: Prepared,
     specs: Sequence[PolicySpec],
-    params: Sequence[dict[str, Any]],
+    policies: Sequence[Any],
     argv: Sequence[str],
 ) -> Manifest:
     folders = folder_names(spec.text for spec in specs)
     seeds = config.seed_list()
     world = build_world(prepared, seeds[0], several_seeds=len(seeds) > 1)
     report = prepared.workload.report
+    named = [(spec.text, policy) for spec, policy in zip(specs, policies, strict=True)]
     return new_manifest(
         command=["cotenant", *argv],
         config=config,
         policies=[spec.text for spec in specs],
-        params={spec.text: values for spec, values in zip(specs, params, strict=True)},
+        params={name: params_of(policy) for name, policy in named},
         seeds=seeds,
         seeds_vary=world.seeds_vary,
         settings=msgspec.to_builtins(prepared.settings),
@@ -103,7 +105,10 @@ def _manifest(
         forecast=kind_of(world.forecast),
         runtime=kind_of(world.runtime),
         assumptions=[*prepared.assumptions, *world.workload.assumptions],
-        warnings=doubts_of(world.forecast, prepared.cluster),
+        warnings=[
+            *doubts_of(world.forecast, prepared.cluster),
+            *unmet(named, world.workload, prepared.cluster),
+        ],
         runs=[
             RunEntry(policy=spec.text, seed=seed, folder=f"runs/{name}/seed-{seed}")
             for spec, name in zip(specs, folders, strict=True)
