@@ -13,13 +13,15 @@ from cotenant.errors import InputError
 from cotenant.model import events as ev
 from cotenant.model.jobs import Job
 from cotenant.model.plan import Reason
+from cotenant.model.poolevents import Loaded, Spilled, Stored, TierResized
 from cotenant.model.quantities import format_duration
 from cotenant.report.changes import Changes
 from cotenant.report.derived import derive
+from cotenant.report.explanation import Explanation, Step
 from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
 from cotenant.report.phrases import at, devices_named, facts_in_words, plural, rule
-from cotenant.report.promises import Promise, Promises
+from cotenant.report.promises import Promises
 from cotenant.report.reasons import meaning
 from cotenant.report.runtimes import Expected, expectation, run_against
 from cotenant.report.stage import Stage
@@ -27,57 +29,6 @@ from cotenant.report.tables import show
 from cotenant.report.waits import Cause, Refusal, Wait, helped
 
 __all__ = ["Cause", "Explanation", "Neighbour", "Refusal", "Step", "Wait", "explain"]
-
-
-class Step(msgspec.Struct, frozen=True):
-    """One thing that happened to the job, in one sentence."""
-
-    t: float
-    what: str
-    text: str
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """What the log says about one job.
-
-    Parameters
-    ----------
-    verdict : str
-        How it stands at the end of the log, in one line.
-    unblock : str
-        What would end its wait, or would have shortened the last one; empty if it never waited.
-    promises : tuple of Promise
-        What was foretold of its speed beside others, and what happened.
-    """
-
-    id: int
-    name: str
-    gpus: int
-    outcome: str
-    verdict: str
-    steps: tuple[Step, ...]
-    waits: tuple[Wait, ...]
-    neighbours: tuple[Neighbour, ...]
-    unblock: str
-    promises: tuple[Promise, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The whole story, one line for each thing that happened."""
-        lines = [f"Job {show(self.name)!r} (number {self.id}): {self.verdict}", ""]
-        lines += [f"{at(step.t):>12}  {step.text}" for step in self.steps]
-        if self.neighbours:
-            lines += ["", "Shared its devices with:"]
-            lines += [f"{'':12}  {n.text}" for n in self.neighbours]
-        if self.promises:
-            lines += ["", "Its speed beside others, relative to alone:"]
-            lines += [f"{'':12}  {p.text}" for p in self.promises]
-        if self.unblock:
-            lines += ["", f"What would have helped: {self.unblock}."]
-        return "\n".join(lines) + "\n"
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def explain(log_path: Path, job: str | int) -> Explanation:
@@ -170,6 +121,8 @@ class _Story:
             handler = _HANDLERS.get(type(event))
             if handler is not None:
                 handler(self, event, stage)
+        if isinstance(event, _STATE) and (told := stage.state_tiers.told(event, self.job.id)):
+            self._step(event.t, str(event.__struct_config__.tag), told)
         self._foreseen.see(event)
         if isinstance(event, _TOUCHES):
             self._meet(event.t, stage)
@@ -303,11 +256,10 @@ class _Story:
     def suspended(self, event: ev.Suspended, stage: Stage) -> None:
         """It is in the queue again."""
         self._queue(event.t, stage.ahead(event.id)[0])
-        self._step(
-            event.t,
-            "suspended",
-            f"Suspended with {format_duration(event.work_s)} of work kept; queued again{self._for_whom()}.",
-        )
+        kept = f"{format_duration(event.work_s)} of work kept"
+        if where := stage.state_tiers.waits_where(event.id):
+            kept += f"; {where}"
+        self._step(event.t, "suspended", f"Suspended with {kept}; queued again{self._for_whom()}.")
 
     def ended(self, event: ev.Ended, stage: Stage) -> None:
         """An attempt ended."""
@@ -384,6 +336,7 @@ class _Story:
 
 
 _TOUCHES = (ev.Started, ev.Ended, ev.Suspended, ev.Moved, ev.Released, ev.Resized)
+_STATE = (Stored, Spilled, Loaded, TierResized)
 _HANDLERS: dict[type, Callable[[_Story, Any, Stage], None]] = {
     ev.Submitted: _Story.submitted,
     ev.Rejected: _Story.rejected,

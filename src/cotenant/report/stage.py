@@ -8,6 +8,7 @@ from typing import Any
 
 from cotenant.model import events as ev
 from cotenant.report.phrases import plural
+from cotenant.report.statetiers import StateTiers
 
 __all__ = ["Stage"]
 
@@ -30,12 +31,15 @@ class Stage:
     ----------
     ranked : bool
         True once a decision shows that the policy ranks jobs by something else than submission.
+    state_tiers : StateTiers
+        Where saved state lies.
     """
 
     def __init__(self) -> None:
         self.now = 0.0
         self.submitted = 0
         self.ranked = False
+        self.state_tiers = StateTiers()
         self._names: dict[int, str] = {}
         self._gpus: dict[int, int] = {}
         self._waiting: dict[int, None] = {}
@@ -54,6 +58,7 @@ class Stage:
     def see(self, event: Any) -> None:
         """Fold one event."""
         self.now = event.t
+        self.state_tiers.see(event)
         if isinstance(event, (ev.Started, ev.Stopping)) and event.why.rule in _RANK_RULES:
             self.ranked = True
         if isinstance(event, ev.Submitted):
