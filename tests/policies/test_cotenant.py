@@ -245,6 +245,17 @@ def test_of_those_that_were_stopped_one_at_a_time_has_its_turn() -> None:
     assert run.starts("b")[:2] == [0.0, 1560.0]
 
 
+def test_a_turn_is_shorter_for_a_job_that_holds_more_than_an_eighth_of_the_devices() -> None:
+    # It holds all 16 devices, eight times an eighth: a turn of 500 s instead of 4,000.
+    h = make("1x16", Cotenant(quantum_s=60.0, longest_wait_s=1000.0, turn_s=4000.0))
+    h.submit("low", gpus=16, runs_s=50_000.0)
+    h.submit("high", gpus=16, at_s=60.0, runs_s=50_000.0, priority=1)
+    run = h.run()
+    # Overdue 1,000 s after it was stopped; after its turn the other goes before it by priority.
+    assert run.starts("low")[:2] == [0.0, 1060.0]
+    assert run.starts("high")[:2] == [60.0, 1560.0]
+
+
 def test_an_overdue_job_leaves_those_whom_it_suits() -> None:
     # Two run at 0.9 each, three at 0.7. The device has room for two of 12 GiB: one of them must go, not both.
     h = make("1x1", Cotenant(quantum_s=60.0, longest_wait_s=300.0), forecast=FixedForecast(WELL))

@@ -27,6 +27,8 @@ Standing = tuple[int, float, int]
 """Tier, minus level, minus id: smaller gives way first; the youngest among equals."""
 
 _SWEEP = 256
+_TURN_SHARE = 0.125
+"""Of the devices: a job that holds more has a turn that is shorter in proportion."""
 _INF = math.inf
 _RUNNING = Status.RUNNING
 
@@ -45,14 +47,15 @@ class Yielding(Index):
     quantum_s : float
         Nobody gives way before having run so long at a stretch.
     turn_s : float
-        The same for the job that has its turn after it was stopped.
+        The same for the job that has its turn after it was stopped, if it holds an eighth of the devices or less.
     """
 
     def __init__(self, view: View, quantum_s: float, turn_s: float) -> None:
         self._view, self._ledger, self._layout = view, view.ledger, view.layout
         self._top = learned_top(view)
         self._quantum_s = max(quantum_s, view.settings.min_quantum_s)
-        self._turn_s = max(turn_s, self._quantum_s)
+        self._turn_s = turn_s
+        self._turn_devices = max(1.0, _TURN_SHARE * view.layout.device_count)
         self.standing: dict[int, Standing] = {}
         self._changed: dict[int, JobRecord] = dict(view.running)
         self._touched: dict[int, None] = dict.fromkeys(range(view.layout.device_count))
@@ -152,7 +155,9 @@ class Yielding(Index):
         return tier(record), -float(level(record, now, self._top)), -record.id
 
     def _least_s(self, record: JobRecord) -> float:
-        return self._turn_s if record.id == self._turn() else self._quantum_s
+        if record.id != self._turn():
+            return self._quantum_s
+        return max(self._quantum_s, self._turn_s * min(1.0, self._turn_devices / (record.job.gpus or 1)))
 
     def _turn(self) -> int:
         """The job whose turn was the last, as the policy has noted it; -1 if there was none."""
