@@ -132,6 +132,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
         for name in ("sample_noise", "elastic_shares"):
             if getattr(self, name) > 1:
                 raise ConfigError(f"setting {name} must lie in [0, 1], found {getattr(self, name)}")
-        if self.state_bytes_per_s <= 0 or self.slice_s <= 0 or self.max_sharers < 1:
-            raise ConfigError("settings state_bytes_per_s, slice_s and max_sharers must be positive")
+        for name in ("state_bytes_per_s", "slice_s", "max_sharers"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"setting {name} must be positive, found {getattr(self, name)}")
         return self
