@@ -23,14 +23,14 @@ POLICIES = [
 ]
 
 
-def told(quota: int = 0, **columns: list[int]) -> list[str]:
+def told(tenants: int = 0, **columns: list[int]) -> list[str]:
     frame = pl.DataFrame({"name": ["a", "b"], "submit_s": [0.0, 1.0], "duration_s": [5.0, 5.0], **columns})
-    cluster = Cluster.uniform(2, tenants=(Tenant(name="t", quota_gpus=quota),))
+    cluster = Cluster.uniform(2, tenants=[Tenant(name=f"t{k}") for k in range(tenants)])
     return [line.split(":")[0] for line in unmet(POLICIES, Workload(frame), cluster)]
 
 
 @pytest.mark.parametrize(
-    ("quota", "columns", "names"),
+    ("tenants", "columns", "names"),
     [
         (0, {}, ["pollux", "easyscale", "gaiagpu", "hived"]),
         (1, {}, ["pollux", "easyscale", "gaiagpu"]),
@@ -40,8 +40,8 @@ def told(quota: int = 0, **columns: list[int]) -> list[str]:
         (1, {"compute_milli": [1, 1], "min_gpus": [1, 1], "max_gpus": [2, 4]}, []),
     ],
 )
-def test_who_is_told(quota: int, columns: dict[str, list[int]], names: list[str]) -> None:
-    assert told(quota, **columns) == names
+def test_who_is_told(tenants: int, columns: dict[str, list[int]], names: list[str]) -> None:
+    assert told(tenants, **columns) == names
 
 
 def test_the_sentence_says_what_is_missing_and_how_it_would_be_given() -> None:

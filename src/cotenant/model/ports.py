@@ -146,7 +146,7 @@ class Policy(Protocol):
     Class attributes may promise what saves work: ``idle_without_queue = True``, that it decides
     nothing while no job waits (it is then not even asked); ``uses_predictions = False``, that it
     reads no predicted running time; ``uses_service = False``, that it does not read
-    ``view.service``. ``made_for`` (``elastic-jobs``, ``fractions`` or ``quotas``) lets runs warn
+    ``view.service``. ``made_for`` (``elastic-jobs``, ``fractions`` or ``tenants``) lets runs warn
     where there are none.
     """
 

@@ -44,7 +44,7 @@ class Hived(Params):
     idle_without_queue: ClassVar[bool] = True
     uses_predictions: ClassVar[bool] = False
     uses_service: ClassVar[bool] = False
-    made_for: ClassVar[str] = "quotas"
+    made_for: ClassVar[str] = "tenants"
 
     def __init__(self, *, borrow: bool = True) -> None:
         self.borrow = borrow

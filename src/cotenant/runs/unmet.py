@@ -31,8 +31,9 @@ def _fractions(workload: Workload, cluster: Cluster) -> bool:
     return bool(workload.frame.select((pl.col("compute_milli") < 1000).any()).item())
 
 
-def _quotas(workload: Workload, cluster: Cluster) -> bool:
-    return any(tenant.quota_gpus > 0 for tenant in cluster.tenants)
+def _tenants(workload: Workload, cluster: Cluster) -> bool:
+    # Where no tenant has a quota, ceilings or equal parts of those named take its place.
+    return bool(cluster.tenants)
 
 
 _NEEDS = {
@@ -42,7 +43,9 @@ _NEEDS = {
     "fractions": _Need(
         _fractions, "no job asks for a part of a device (compute_milli below 1000), so none is shared"
     ),
-    "quotas": _Need(_quotas, "no tenant has a quota (quota_gpus in a cluster file), so all share one part"),
+    "tenants": _Need(
+        _tenants, "the cluster names no tenants ([[tenants]] in a cluster file), so all share one part"
+    ),
 }
 
 
@@ -53,7 +56,7 @@ def unmet(policies: Iterable[tuple[str, Any]], workload: Workload, cluster: Clus
     ----------
     policies : iterable of (str, policy)
         Name as asked for, and the policy. ``made_for``, if it has one, is ``elastic-jobs``, ``fractions`` or
-        ``quotas``; anything else is taken to be met.
+        ``tenants``; anything else is taken to be met.
     """
     told = []
     for name, policy in policies:
