@@ -293,12 +293,15 @@ class _Search:
 
         Also where devices are free and only the host is short.
         """
-        several: list[list[Candidate]] = [candidates[: n + 1] for n in range(1, len(candidates))]
+        everyone = self._emptied(bay, gpus, free, candidates)
+        if not host_has(self.view, self.record, *everyone):
+            return None
+        several: list[list[Candidate]] = [candidates[: n + 1] for n in range(1, len(candidates) - 1)]
         for choice in (picked, *([c] for c in candidates), *several):
             found = self._emptied(bay, gpus, free, choice)
             if len(found[0]) == gpus and host_has(self.view, self.record, *found):
                 return found
-        return None
+        return everyone
 
     def _emptied(
         self, bay: int, gpus: int, free: tuple[int, ...], picked: list[Candidate]
