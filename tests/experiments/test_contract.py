@@ -201,6 +201,7 @@ def test_the_command_writes_page_tables_and_json(tmp_path):
     found = json.loads(done.stdout)
     assert found["command"] == "cotenant reproduce harmony --seeds 1 --quick"
     assert json.loads((out / "reproduction.json").read_text()) == found
+    assert "1 experiment · cotenant reproduce harmony" in (out / "reproduction.html").read_text()
     assert {p.name for p in out.iterdir()} == {
         "reproduction.html", "reproduction.json", "reproduction.md", "claims.csv",
     }  # fmt: skip
