@@ -407,7 +407,11 @@ def test_stopped_is_not_gone() -> None:
 
 @pytest.mark.parametrize("first", [0, 40, 95])
 def test_the_contract_holds_with_short_quanta_and_short_patience(first: int) -> None:
-    check_policy(lambda: Cotenant(quantum_s=20.0, longest_wait_s=100.0, doubt=1.0), scenarios=4, first=first)
+    check_policy(
+        lambda: Cotenant(quantum_s=20.0, longest_wait_s=100.0, turn_s=60.0, doubt=1.0),
+        scenarios=4,
+        first=first,
+    )
 
 
 def test_parameters_out_of_range_are_refused() -> None:
