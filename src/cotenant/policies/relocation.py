@@ -208,11 +208,13 @@ def unite(view: View, most_loss: float) -> Decision | None:
 def defragment(view: View, most_loss: float) -> Decision | None:
     """Move a job from the emptiest server in use to the one with least room that suffices."""
     ledger, layout = view.ledger, view.layout
+    # By who runs, not by what is free: most of a large cluster may be empty.
+    used = {layout.device_bay[d] for r in view.running.values() if r.place for d in r.place.devices}
+    room = {bay: ledger.whole[bay].bit_count() for bay in used}
     for kind in range(len(layout.types)):
-        for bay in ledger.bays_by_most_room(kind):
-            free, size = ledger.whole[bay].bit_count(), layout.bay_size[bay]
-            if free < _SPARSE * size:
-                break
+        here = [b for b in used if layout.bay_type[b] == kind and room[b] >= _SPARSE * layout.bay_size[b]]
+        for bay in sorted(here, key=lambda b: (-room[b], b)):
+            free, size = room[bay], layout.bay_size[bay]
             if free == size:
                 continue
             first = layout.bay_first[bay]
