@@ -17,7 +17,7 @@ from cotenant.model.quantities import GIB
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
 from cotenant.policies.cotenant import Cotenant
-from cotenant.policies.levels import GRID_S, level, level_of, level_until_s
+from cotenant.policies.queues.levels import GRID_S, level, level_of, level_until_s
 from cotenant.report.rulewords import RULE_WORDS
 from cotenant.testing import FixedForecast, FixedTruth, Harness, HarnessRun
 

@@ -14,8 +14,8 @@ from cotenant.model.layout import Layout
 from cotenant.model.records import JobRecord, Status, order_key
 from cotenant.model.settings import Settings
 from cotenant.model.shape import ShapeTable
-from cotenant.policies import demands
-from cotenant.policies.demands import Alike, Family, domain_of
+from cotenant.policies.queues import demands
+from cotenant.policies.queues.demands import Alike, Family, domain_of
 
 GIB = 1 << 30
 SHAPES = ShapeTable(Layout(Cluster.uniform(8)), Settings())

@@ -17,7 +17,7 @@ from cotenant.model.plan import Plan, Reason, Start
 from cotenant.model.settings import Settings
 from cotenant.model.workers import divide
 from cotenant.policies.easyscale import EasyScale
-from cotenant.policies.workplan import Increment, Planner, Room
+from cotenant.policies.elastic.workplan import Increment, Planner, Room
 from cotenant.report.explain import explain
 from cotenant.testing import FixedForecast, FixedTruth, Harness, HarnessRun
 

@@ -16,7 +16,7 @@ from cotenant.model.plan import Reason
 from cotenant.model.settings import Settings
 from cotenant.model.usage import Usage, ancestry
 from cotenant.policies.fair_share import FairShare
-from cotenant.policies.tenancy import fair_shares
+from cotenant.policies.published.tenancy import fair_shares
 from cotenant.testing import Harness
 
 from .sharing_jobs import check, settings

@@ -15,11 +15,11 @@ from cotenant.model.cluster import Cluster
 from cotenant.model.records import JobRecord
 from cotenant.model.settings import Settings
 from cotenant.model.view import View
-from cotenant.policies.classwise import Offer
-from cotenant.policies.demands import Family, domain_of
 from cotenant.policies.fgd import Fgd
-from cotenant.policies.fragments import Device, Fragments, Task
 from cotenant.policies.packing import BestFit
+from cotenant.policies.queues.classwise import Offer
+from cotenant.policies.queues.demands import Family, domain_of
+from cotenant.policies.space.fragments import Device, Fragments, Task
 from cotenant.testing import Harness
 
 from .sharing_jobs import GIB, check, clusters, jobs, settings

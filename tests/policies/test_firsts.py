@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.records import order_key
-from cotenant.policies.firsts import Firsts
+from cotenant.policies.queues.firsts import Firsts
 
 
 @dataclass(eq=False)

@@ -17,9 +17,9 @@ from cotenant.model.cluster import Cluster, DeviceType, Node
 from cotenant.model.plan import Reason
 from cotenant.model.quantities import GIB
 from cotenant.model.settings import Settings
-from cotenant.policies.gaia_places import branch
-from cotenant.policies.gaia_shares import ceiling_milli, read_quota
 from cotenant.policies.gaiagpu import GaiaGpu
+from cotenant.policies.published.gaia_places import branch
+from cotenant.policies.published.gaia_shares import ceiling_milli, read_quota
 from cotenant.report.explain import explain
 from cotenant.testing import Harness, HarnessRun
 

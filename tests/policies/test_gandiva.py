@@ -14,10 +14,10 @@ from cotenant.model.records import JobRecord
 from cotenant.model.settings import Settings
 from cotenant.model.shape import host_fits
 from cotenant.model.view import View
-from cotenant.policies.affinity import Affinity
-from cotenant.policies.classwise import Offer
-from cotenant.policies.demands import Family
 from cotenant.policies.gandiva import Gandiva
+from cotenant.policies.published.affinity import Affinity
+from cotenant.policies.queues.classwise import Offer
+from cotenant.policies.queues.demands import Family
 from cotenant.testing import FixedForecast, FixedTruth, Harness, HarnessRun
 
 CHEAP = Settings(restore_s=0.5, state_bytes_per_s=1e9, slice_switch_s=0.6, gang_span="any")

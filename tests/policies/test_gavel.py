@@ -15,7 +15,7 @@ from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.settings import Settings
 from cotenant.policies.gavel import Gavel
-from cotenant.policies.gavel_lp import JobClass, equal_shares, max_min, merged
+from cotenant.policies.published.gavel_lp import JobClass, equal_shares, max_min, merged
 from cotenant.testing import FixedForecast, FixedTruth, Harness, HarnessRun
 
 FREE = Settings(restore_s=0.0, state_bytes_per_s=1e15)

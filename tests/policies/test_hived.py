@@ -14,9 +14,9 @@ from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.layout import Layout
 from cotenant.model.plan import Reason
 from cotenant.model.settings import Settings
-from cotenant.policies.cells import Cell, carve, fitting, free_cells, quotas_of
 from cotenant.policies.fifo import Fifo
 from cotenant.policies.hived import Hived
+from cotenant.policies.published.cells import Cell, carve, fitting, free_cells, quotas_of
 from cotenant.testing import Harness, HarnessRun
 
 FREE = Settings(restore_s=0.0, state_bytes_per_s=1e15)

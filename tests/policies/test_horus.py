@@ -16,8 +16,8 @@ from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
 from cotenant.model.plan import Reason
 from cotenant.model.settings import Settings
-from cotenant.policies.clusters import Classes, apportioned, cluster
 from cotenant.policies.horus import Horus
+from cotenant.policies.published.clusters import Classes, apportioned, cluster
 from cotenant.testing import FixedForecast, FixedTruth, Harness
 
 from .sharing_jobs import GIB, check, clusters, jobs, settings

@@ -18,7 +18,7 @@ from cotenant.model.plan import Reason
 from cotenant.model.quantities import GIB
 from cotenant.model.settings import Settings
 from cotenant.policies.lucid import Lucid
-from cotenant.policies.lucid_pairs import Scores
+from cotenant.policies.published.lucid_pairs import Scores
 from cotenant.report.explain import explain
 from cotenant.testing import FixedForecast, FixedTruth, Harness
 

@@ -13,8 +13,8 @@ from cotenant.model.layout import Layout
 from cotenant.model.records import JobRecord
 from cotenant.model.settings import Settings
 from cotenant.model.shape import Shape
-from cotenant.policies.lines import Line
-from cotenant.policies.minima import MinRow, MinTree
+from cotenant.policies.queues.lines import Line
+from cotenant.policies.queues.minima import MinRow, MinTree
 
 NUMBERS = st.one_of(st.integers(0, 6).map(float), st.just(math.inf))
 

@@ -20,8 +20,8 @@ from cotenant.model.quantities import GIB
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
 from cotenant.policies.muri import Muri
-from cotenant.policies.muri_stages import Stages, efficiency, group_time, read_stages, stages_of
-from cotenant.policies.ranked_points import _ByRank
+from cotenant.policies.published.muri_stages import Stages, efficiency, group_time, read_stages, stages_of
+from cotenant.policies.queues.ranked_points import _ByRank
 from cotenant.report.explain import explain
 from cotenant.testing import FixedForecast, FixedTruth, Harness
 

@@ -20,9 +20,9 @@ from cotenant.model.rules import check_start
 from cotenant.model.settings import Settings
 from cotenant.model.shape import find_whole
 from cotenant.model.view import View
-from cotenant.policies.demands import domain_of
 from cotenant.policies.packing import BestFit, FirstFit
-from cotenant.policies.sharing import Known
+from cotenant.policies.queues.demands import domain_of
+from cotenant.policies.space.sharing import Known
 from cotenant.testing import FixedTruth, Harness, HarnessRun
 
 from .sharing_jobs import GIB, MIB, check, clusters, jobs, play, settings

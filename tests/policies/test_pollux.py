@@ -15,7 +15,7 @@ from cotenant.errors import ConfigError
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.settings import Settings
-from cotenant.policies.goodput import Want, allot, efficiency, realloc_factor
+from cotenant.policies.elastic.goodput import Want, allot, efficiency, realloc_factor
 from cotenant.policies.pollux import Pollux
 from cotenant.testing import Harness, HarnessRun
 

@@ -11,8 +11,8 @@ from cotenant.model.plan import Plan
 from cotenant.model.settings import Settings
 from cotenant.model.view import View
 from cotenant.policies.las import Las
+from cotenant.policies.preemption.victims import Order, Victims
 from cotenant.policies.srtf import Srtf
-from cotenant.policies.victims import Order, Victims
 from cotenant.testing import Harness
 
 

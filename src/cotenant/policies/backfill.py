@@ -15,15 +15,15 @@ from cotenant.model.records import JobRecord
 from cotenant.model.rules import over_ceiling
 from cotenant.model.shape import Shape, find_cpu_node, find_whole
 from cotenant.model.view import Index, View
-from cotenant.policies.ends import Ends
-from cotenant.policies.fit import (
+from cotenant.policies.queues.lines import Line, Lines
+from cotenant.policies.space.ends import Ends
+from cotenant.policies.space.fit import (
     UNKNOWN_S,
     find_cpu_node_outside,
     find_outside,
     place_whole,
 )
-from cotenant.policies.lines import Line, Lines
-from cotenant.policies.reservation import Kept, keep
+from cotenant.policies.space.reservation import Kept, keep
 
 __all__ = ["Backfill"]
 

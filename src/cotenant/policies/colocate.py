@@ -10,10 +10,10 @@ from typing import ClassVar
 from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Decision, Plan
 from cotenant.model.view import View
-from cotenant.policies.candidates import Candidates
-from cotenant.policies.circles import circle_of
-from cotenant.policies.overdue import serve_overdue
-from cotenant.policies.verdicts import Bounds
+from cotenant.policies.company.candidates import Candidates
+from cotenant.policies.company.verdicts import Bounds
+from cotenant.policies.queues.circles import circle_of
+from cotenant.policies.space.overdue import serve_overdue
 
 __all__ = ["Colocate"]
 

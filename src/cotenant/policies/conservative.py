@@ -14,8 +14,8 @@ from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import Index, View
-from cotenant.policies.ends import Ends
-from cotenant.policies.profile import Promises, Room
+from cotenant.policies.space.ends import Ends
+from cotenant.policies.space.profile import Promises, Room
 
 __all__ = ["Conservative"]
 

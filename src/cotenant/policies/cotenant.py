@@ -15,15 +15,15 @@ from cotenant.model.plan import EMPTY, Decision, Move, Plan, Why
 from cotenant.model.rules import check_move
 from cotenant.model.shape import find_whole
 from cotenant.model.view import View
-from cotenant.policies.circles import circle_of, share_of
-from cotenant.policies.claims import Owed, entitle, honour
-from cotenant.policies.crowded import Crowded, part
-from cotenant.policies.levels import top_level
-from cotenant.policies.ranked import RankedCandidates
-from cotenant.policies.room import make_room
-from cotenant.policies.turns import Turns
-from cotenant.policies.verdicts import Bounds
-from cotenant.policies.yielding import Yielding
+from cotenant.policies.company.crowded import Crowded, part
+from cotenant.policies.company.ranked import RankedCandidates
+from cotenant.policies.company.verdicts import Bounds
+from cotenant.policies.preemption.claims import Owed, entitle, honour
+from cotenant.policies.preemption.room import make_room
+from cotenant.policies.preemption.yielding import Yielding
+from cotenant.policies.queues.circles import circle_of, share_of
+from cotenant.policies.queues.levels import top_level
+from cotenant.policies.queues.turns import Turns
 
 __all__ = ["Cotenant"]
 

@@ -16,10 +16,10 @@ from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Reason, Resize, Sta
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.rules import check_resize, over_ceiling
 from cotenant.model.view import View
-from cotenant.policies.fit import place_whole
-from cotenant.policies.giveback import give_back
-from cotenant.policies.newcomers import Memory, Newcomers, Running
-from cotenant.policies.workplan import Increment, Planner, Room, is_elastic
+from cotenant.policies.elastic.giveback import give_back
+from cotenant.policies.elastic.newcomers import Memory, Newcomers, Running
+from cotenant.policies.elastic.workplan import Increment, Planner, Room, is_elastic
+from cotenant.policies.space.fit import place_whole
 
 __all__ = ["EasyScale"]
 

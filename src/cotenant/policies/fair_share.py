@@ -13,9 +13,9 @@ from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Reserve, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.reclaim import Claims, Reclaim
-from cotenant.policies.rooms import hosts_fit
-from cotenant.policies.tenancy import Footprint, Holdings, TenantQueues, fair_shares, footprint
+from cotenant.policies.preemption.reclaim import Claims, Reclaim
+from cotenant.policies.published.tenancy import Footprint, Holdings, TenantQueues, fair_shares, footprint
+from cotenant.policies.space.rooms import hosts_fit
 
 __all__ = ["FairShare"]
 

@@ -16,13 +16,13 @@ from cotenant.model.plan import Plan, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
 from cotenant.model.view import View
-from cotenant.policies.classwise import Offer
-from cotenant.policies.demands import Family
-from cotenant.policies.fragments import Task
-from cotenant.policies.pools import Order
-from cotenant.policies.rooms import hosts_fit
-from cotenant.policies.sharing import Sharer
-from cotenant.policies.slopes import Slopes
+from cotenant.policies.queues.classwise import Offer
+from cotenant.policies.queues.demands import Family
+from cotenant.policies.space.fragments import Task
+from cotenant.policies.space.pools import Order
+from cotenant.policies.space.rooms import hosts_fit
+from cotenant.policies.space.sharing import Sharer
+from cotenant.policies.space.slopes import Slopes
 
 __all__ = ["Fgd"]
 

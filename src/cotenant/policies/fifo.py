@@ -12,9 +12,9 @@ from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.fit import order, place_whole
-from cotenant.policies.heads import EligibleHead, limit_holds
-from cotenant.policies.lines import RoomLines
+from cotenant.policies.queues.heads import EligibleHead, limit_holds
+from cotenant.policies.queues.lines import RoomLines
+from cotenant.policies.space.fit import order, place_whole
 
 __all__ = ["Fifo"]
 

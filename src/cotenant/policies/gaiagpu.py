@@ -12,10 +12,10 @@ from cotenant.model.placement import DEVICE_MILLI, WHOLE, Share
 from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Reason, Reject, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.boards import Boards
-from cotenant.policies.gaia_places import NodeRoom, Requests, is_fraction
-from cotenant.policies.gaia_shares import Ceilings, Charged, read_quota
-from cotenant.policies.points import Point
+from cotenant.policies.published.gaia_places import NodeRoom, Requests, is_fraction
+from cotenant.policies.published.gaia_shares import Ceilings, Charged, read_quota
+from cotenant.policies.queues.points import Point
+from cotenant.policies.space.boards import Boards
 
 __all__ = ["GaiaGpu"]
 

@@ -15,15 +15,15 @@ from cotenant.model.placement import WHOLE, Mode
 from cotenant.model.plan import Plan, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.affinity import Affinity
-from cotenant.policies.classwise import Offer
-from cotenant.policies.demands import Demands, Family
-from cotenant.policies.growth import Elastic, grow, shrink
-from cotenant.policies.pairs import Memory, Packing, Step
-from cotenant.policies.pools import Order
-from cotenant.policies.relocation import Scattered, defragment, even_out, lower, unite
-from cotenant.policies.sharing import Sharer
-from cotenant.policies.slots import Slots
+from cotenant.policies.elastic.growth import Elastic, grow, shrink
+from cotenant.policies.published.affinity import Affinity
+from cotenant.policies.published.pairs import Memory, Packing, Step
+from cotenant.policies.published.relocation import Scattered, defragment, even_out, lower, unite
+from cotenant.policies.published.slots import Slots
+from cotenant.policies.queues.classwise import Offer
+from cotenant.policies.queues.demands import Demands, Family
+from cotenant.policies.space.pools import Order
+from cotenant.policies.space.sharing import Sharer
 
 __all__ = ["Gandiva"]
 

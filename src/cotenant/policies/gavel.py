@@ -14,8 +14,8 @@ from cotenant.model.plan import EMPTY, Decision, Plan, Start, Stop, Why
 from cotenant.model.records import Status
 from cotenant.model.view import View
 from cotenant.policies.fifo import Fifo
-from cotenant.policies.gavel_round import Round
-from cotenant.policies.repack import repack
+from cotenant.policies.preemption.repack import repack
+from cotenant.policies.published.gavel_round import Round
 
 __all__ = ["Gavel"]
 

@@ -18,7 +18,7 @@ from cotenant.model.records import JobRecord
 from cotenant.model.service import ServiceCounts, service_class, service_edge_s
 from cotenant.model.view import Index, View
 from cotenant.policies.las import AttainedLevels, check_levels
-from cotenant.policies.preempt import advance
+from cotenant.policies.preemption.preempt import advance
 
 __all__ = ["Gittins", "gittins_indices"]
 

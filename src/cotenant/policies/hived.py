@@ -13,10 +13,10 @@ from cotenant.model.plan import Decision, Hold, Plan, Reason, Reserve, Start, St
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.rules import check_stop
 from cotenant.model.view import View
-from cotenant.policies.cells import Parts
-from cotenant.policies.fit import place_whole
-from cotenant.policies.hived_places import Holding, Spot, find_spot
-from cotenant.policies.hived_queues import Heads, IdleLines
+from cotenant.policies.published.cells import Parts
+from cotenant.policies.published.hived_places import Holding, Spot, find_spot
+from cotenant.policies.published.hived_queues import Heads, IdleLines
+from cotenant.policies.space.fit import place_whole
 
 __all__ = ["Hived"]
 

@@ -17,12 +17,12 @@ from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.boards import Board, Boards, pick
-from cotenant.policies.circles import share_of
-from cotenant.policies.horus_queues import ClassQueues
-from cotenant.policies.horus_rounds import Round
-from cotenant.policies.overdue import serve_overdue
-from cotenant.policies.points import Point
+from cotenant.policies.published.horus_queues import ClassQueues
+from cotenant.policies.published.horus_rounds import Round
+from cotenant.policies.queues.circles import share_of
+from cotenant.policies.queues.points import Point
+from cotenant.policies.space.boards import Board, Boards, pick
+from cotenant.policies.space.overdue import serve_overdue
 
 __all__ = ["Horus"]
 

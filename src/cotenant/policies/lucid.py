@@ -14,8 +14,8 @@ from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Hold, Plan, Reason, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.circles import share_of
-from cotenant.policies.lucid_pairs import Hosts, Scores, Shortest, service_s
+from cotenant.policies.published.lucid_pairs import Hosts, Scores, Shortest, service_s
+from cotenant.policies.queues.circles import share_of
 
 __all__ = ["Lucid"]
 

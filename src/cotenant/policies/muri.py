@@ -15,14 +15,14 @@ from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.circles import share_of
-from cotenant.policies.fit import UNKNOWN_S
 from cotenant.policies.las import check_levels
-from cotenant.policies.muri_groups import Matching, make_room
-from cotenant.policies.muri_stages import read_stages
-from cotenant.policies.overdue import serve_overdue
-from cotenant.policies.points import Point
-from cotenant.policies.ranked_points import RankedPoints
+from cotenant.policies.published.muri_groups import Matching, make_room
+from cotenant.policies.published.muri_stages import read_stages
+from cotenant.policies.queues.circles import share_of
+from cotenant.policies.queues.points import Point
+from cotenant.policies.queues.ranked_points import RankedPoints
+from cotenant.policies.space.fit import UNKNOWN_S
+from cotenant.policies.space.overdue import serve_overdue
 
 __all__ = ["Muri"]
 

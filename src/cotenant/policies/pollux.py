@@ -16,11 +16,11 @@ from cotenant.model.plan import EMPTY, Plan, Resize, Start, Why
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.rules import check_resize
 from cotenant.model.view import View
+from cotenant.policies.elastic.goodput import Want, allot, efficiency, realloc_factor
+from cotenant.policies.elastic.newcomers import Running
+from cotenant.policies.elastic.workplan import Planner, is_elastic
 from cotenant.policies.fifo import Fifo
-from cotenant.policies.goodput import Want, allot, efficiency, realloc_factor
-from cotenant.policies.newcomers import Running
-from cotenant.policies.repack import Wish, fixed, repack, sound_devices
-from cotenant.policies.workplan import Planner, is_elastic
+from cotenant.policies.preemption.repack import Wish, fixed, repack, sound_devices
 
 __all__ = ["Pollux"]
 

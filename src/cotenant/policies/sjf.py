@@ -12,8 +12,8 @@ from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Hold, Plan, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.fit import UNKNOWN_S, order, place_whole
-from cotenant.policies.lines import Line, RoomLines
+from cotenant.policies.queues.lines import Line, RoomLines
+from cotenant.policies.space.fit import UNKNOWN_S, order, place_whole
 
 __all__ = ["Sjf"]
 

@@ -13,8 +13,8 @@ from cotenant.model.params import Params
 from cotenant.model.plan import Plan
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
-from cotenant.policies.preempt import advance
-from cotenant.policies.ranking import Ranking
+from cotenant.policies.preemption.preempt import advance
+from cotenant.policies.preemption.ranking import Ranking
 
 __all__ = ["Srtf"]
 

@@ -10,8 +10,8 @@ from cotenant.errors import ConfigError
 from cotenant.model.placement import Mode
 from cotenant.model.plan import Why
 from cotenant.model.view import View
-from cotenant.policies.pools import Order
-from cotenant.policies.sharing import Sharer
+from cotenant.policies.space.pools import Order
+from cotenant.policies.space.sharing import Sharer
 
 __all__ = ["TimeSlice"]
 

@@ -13,7 +13,7 @@ from cotenant.errors import ConfigError
 from cotenant.model.params import Params
 from cotenant.model.plan import EMPTY, Plan
 from cotenant.model.view import View
-from cotenant.policies.tong_step import NOBODY, Step
+from cotenant.policies.published.tong_step import NOBODY, Step
 
 __all__ = ["Tong"]
 

@@ -1,0 +1,142 @@
+"""Candidates in an order of the policy's own: by level of work left.
+
+``Candidates`` keeps waiting jobs by their integer ``key``. Here it is given copies whose key says
+the level first: what waits makes no progress, so the copy stays true until the job leaves.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from cotenant.model.plan import Hold, Start
+from cotenant.model.records import JobRecord, Status, order_key
+from cotenant.model.view import View
+from cotenant.policies.company.candidates import Candidates
+from cotenant.policies.company.verdicts import Bounds, Verdicts
+from cotenant.policies.queues.classes import DemandLine
+from cotenant.policies.queues.levels import TOP, level
+
+__all__ = ["LEVEL_STEP", "RankedCandidates", "banned", "learned_top"]
+
+LEVEL_STEP = 1 << 36
+"""Of keys: above all ids, below a step of priority."""
+
+
+def learned_top(view: View) -> int:
+    """The top level that the policy has noted."""
+    return int(view.memo.get("top", TOP)) if view.memo else TOP
+
+
+def banned(view: View) -> list[tuple[int, tuple[str, ...]]]:
+    """Sets that turned out slower than any may be: device type and sorted models."""
+    return [(kind, tuple(models)) for kind, *models in view.memo.get("bad", ())] if view.memo else []
+
+
+class RankedCandidates(Candidates):
+    """Candidates by priority, level, submission; jobs for which devices are kept are none.
+
+    Attributes
+    ----------
+    claimed : dict of int to JobRecord
+        Waiting jobs for which devices are kept, by id.
+    top : int
+        The top level, as the policy has noted it.
+    """
+
+    def __init__(self, view: View, bounds: Bounds) -> None:
+        self.top = learned_top(view)
+        self.bad = banned(view)
+        self._noted = view.memo
+        super().__init__(view, bounds)
+        for kind, models in self.bad:
+            self._verdicts.ban(kind, models)
+
+    def stale(self) -> bool:
+        """Whether the forecast, or what the policy has noted, has changed since everything was judged."""
+        memo = self._view.memo
+        if memo is not self._noted:
+            if self.top != learned_top(self._view) or self.bad != banned(self._view):
+                return True
+            self._noted = memo
+        return super().stale()
+
+    def _fill(self) -> None:
+        self._copies: dict[int, JobRecord] = {}
+        self.claimed: dict[int, JobRecord] = {}
+        super()._fill()
+
+    def _ranked(self, record: JobRecord) -> JobRecord:
+        ranked = copy.copy(record)
+        if record.started_s >= 0.0:
+            ranked.key += level(record, record.rated_s, self.top) * LEVEL_STEP
+        return ranked
+
+    def level(self, record: JobRecord) -> int:
+        """The level of a waiting job as it is ranked: 0 is a newcomer's."""
+        return (record.key - order_key(record.id, record.priority)) // LEVEL_STEP
+
+    def enqueued(self, record: JobRecord) -> None:
+        """A job waits, in its place in the order, or is kept devices for."""
+        if record.reserved:
+            self.claimed[record.id] = record
+            return
+        ranked = self._copies[record.id] = self._ranked(record)
+        super().enqueued(ranked)
+
+    def dequeued(self, record: JobRecord) -> None:
+        """A job waits no more."""
+        ranked = self._copies.pop(record.id, None)
+        if ranked is None:
+            self.claimed.pop(record.id, None)
+            return
+        ranked.status = record.status
+        super().dequeued(ranked)
+
+    def capacity(self, devices: tuple[int, ...]) -> None:
+        """Devices came or went, or are kept for a job: that is no gain for others."""
+        records, reserved = self._view.records, self._ledger.reserved
+        owners = {reserved[d]: None for d in devices if d in reserved}
+        gone = [job for job in self.claimed if job not in owners and not self.claimed[job].reserved]
+        for job_id in owners:
+            if job_id not in self.claimed:
+                record = records[job_id]
+                self._withdraw(record)
+                self.claimed[job_id] = record
+        dropped = False
+        for job_id in gone:
+            record = self.claimed.pop(job_id)
+            if not record.status and job_id in records:
+                dropped = True
+                self.enqueued(record)
+        if dropped or not (owners or gone):
+            super().capacity(devices)
+
+    def _withdraw(self, record: JobRecord) -> None:
+        ranked = self._copies.pop(record.id, None)
+        if ranked is not None:
+            ranked.status = Status.STOPPING  # the copy's: lines then pass over it without a search
+            super().dequeued(ranked)
+
+    def first_waiting(self) -> list[tuple[JobRecord, DemandLine]]:
+        """The first of each demand, in order."""
+        found = [(d.head, d) for d in self._waiting.values() if d.head is not None]
+        found.sort(key=_key)
+        return found
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """What the forecast says of sets."""
+        return self._verdicts
+
+    def held(self, record: JobRecord) -> Hold | None:
+        """Why a job waits, unless that was said already."""
+        return self.hold(record) if self._view.records[record.id].hold is None else None
+
+    def anywhere(self, record: JobRecord, *, alone: bool, beside: bool) -> Start | None:
+        """On free devices, else beside the neighbours that it delays least."""
+        start = self.alone(record) if alone else None
+        return self.together(record) if start is None and beside else start
+
+
+def _key(entry: tuple[JobRecord, DemandLine]) -> int:
+    return entry[0].key

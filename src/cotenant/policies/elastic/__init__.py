@@ -1,0 +1,1 @@
+"""Sizes of elastic jobs: what more devices would gain, and how they are given back."""

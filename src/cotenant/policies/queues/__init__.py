@@ -1,0 +1,1 @@
+"""Who waits: lines of waiting jobs, and which of those that are alike needs to be looked at."""

@@ -1,0 +1,1 @@
+"""Where there is room: free devices, room on shared ones, what is kept, and what becomes free when."""
