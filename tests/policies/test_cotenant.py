@@ -415,5 +415,7 @@ def test_the_contract_holds_with_short_quanta_and_short_patience(first: int) -> 
 
 
 def test_parameters_out_of_range_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"min_speed and doubt must lie in \[0, 1\], found 2.0"):
+        Cotenant(min_speed=2.0)
     with pytest.raises(ConfigError, match="quantum_s"):
         Cotenant(quantum_s=-1.0)

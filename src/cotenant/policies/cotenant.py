@@ -76,6 +76,8 @@ class Cotenant(Params):
         ):
             if not 0.0 <= value < _INF:
                 raise ConfigError(f"{name} must be zero or more and finite, found {value}")
+        if not 0.0 <= min_speed <= 1.0 or not 0.0 <= doubt <= 1.0:
+            raise ConfigError(f"min_speed and doubt must lie in [0, 1], found {min_speed} and {doubt}")
         self.min_speed, self.min_gain, self.doubt = min_speed, min_gain, doubt
         self.quantum_s, self.longest_wait_s, self.turn_s, self.move_gain = (
             quantum_s,

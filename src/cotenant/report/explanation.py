@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cotenant.report.neighbours import Neighbour
+from cotenant.report.neighbours import Neighbour, told_of
 from cotenant.report.phrases import at
 from cotenant.report.promises import Promise
 from cotenant.report.tables import show
@@ -52,7 +52,7 @@ class Explanation(msgspec.Struct, frozen=True):
         lines += [f"{at(step.t):>12}  {step.text}" for step in self.steps]
         if self.neighbours:
             lines += ["", "Shared its devices with:"]
-            lines += [f"{'':12}  {n.text}" for n in self.neighbours]
+            lines += [f"{'':12}  {line}" for line in told_of(self.neighbours)]
         if self.promises:
             lines += ["", "Its speed beside others, relative to alone:"]
             lines += [f"{'':12}  {p.text}" for p in self.promises]

@@ -7,7 +7,10 @@ import msgspec
 from cotenant.report.phrases import at
 from cotenant.report.tables import show
 
-__all__ = ["Neighbour", "joined"]
+__all__ = ["MOST_TOLD", "Neighbour", "joined", "told_of"]
+
+MOST_TOLD = 12
+"""Of more meetings than so many, those at the lowest speeds are told, and how many others there were."""
 
 
 class Neighbour(msgspec.Struct, frozen=True):
@@ -47,3 +50,14 @@ def joined(met: list[Neighbour]) -> tuple[Neighbour, ...]:
         if n.end_s is not None:
             ended[n.id, n.end_s] = index
     return tuple(out)
+
+
+def told_of(neighbours: tuple[Neighbour, ...]) -> list[str]:
+    """A line for each meeting, in order; of many only the worst, and how many were not told."""
+    if len(neighbours) <= MOST_TOLD:
+        return [n.text for n in neighbours]
+    by_harm = sorted(neighbours, key=lambda n: float("inf") if n.lowest_rate is None else n.lowest_rate)
+    worst = {id(n) for n in by_harm[:MOST_TOLD]}
+    lines = [n.text for n in neighbours if id(n) in worst]
+    others = len(neighbours) - MOST_TOLD
+    return [*lines, f"and {others:,} other meetings at higher speeds (all of them with --json)"]
