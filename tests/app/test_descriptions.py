@@ -27,10 +27,10 @@ def test_the_example_files_of_the_documentation_are_valid(inside: Run) -> None:
     assert first.returncode == 0, first.stderr
     assert "valid cluster: 8 nodes, 56 devices (types: A100, oldcard), 3 tenants" in first.stdout
     alone = inside("validate", incidents)
-    assert "valid incidents: 13 incidents; give --cluster to check its names" in alone.stdout
+    assert "valid incidents: 14 incidents; give --cluster to check its names" in alone.stdout
     both = inside("validate", incidents, "--cluster", cluster)
     assert both.returncode == 0, both.stderr
-    assert "13 incidents; names of nodes and tenants checked" in both.stdout
+    assert "14 incidents; names of nodes and tenants checked" in both.stdout
     kinds = set(re.findall(r'kind = "([a-z-]+)"', (EXAMPLES / "incidents.toml").read_text()))
     assert kinds == set(_KEYS)
 
@@ -42,8 +42,8 @@ def test_the_example_of_incidents_can_be_used_with_that_of_the_cluster() -> None
     events = read_incidents(
         EXAMPLES / "incidents.toml", read_cluster(EXAMPLES / "cluster.toml"), Workload(rows)
     )
-    # Thirteen entries, three of which last and so return.
-    assert len(events) == 16
+    # Fourteen entries, three of which last and so return.
+    assert len(events) == 17
     limits = [e.limit_gpus for e in events if isinstance(e, TenantLimitChanged)]
     assert limits == [48, None]
 
