@@ -54,7 +54,7 @@ def test_a_rule_is_told_with_its_numbers_and_its_meaning() -> None:
 def test_every_rule_that_a_policy_of_the_package_names_has_words() -> None:
     source = Path(cotenant.policies.__file__).parent
     found = {
-        name for file in source.glob("*.py") for name in re.findall(r'Why\(\s*"([a-z-]+)"', file.read_text())
+        name for file in source.rglob("*.py") for name in re.findall(r'Why\(\s*"([a-z-]+)"', file.read_text())
     }
     assert len(found) > 50
     assert found - set(RULE_WORDS) - SAY_IT_THEMSELVES == set()

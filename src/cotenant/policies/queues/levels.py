@@ -40,7 +40,7 @@ def level_of(device_s: float, top: int = TOP) -> int:
     """The level of so many device-seconds left.
 
     >>> [level_of(s) for s in (0.0, 59.0, 60.0, 119.0, 120.0, 7200.0)], level_of(7200.0, 5)
-    ([1, 1, 2, 2, 3, 7], 5)
+    ([1, 1, 2, 2, 3, 8], 5)
     """
     power = math.frexp(device_s / UNIT_S)[1]
     return min(top, 1 + power) if power > 0 else 1
