@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,3 +29,20 @@ def data_dir() -> Path:
     if os.environ.get("CI", "").lower() == "true":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def in_browser(tmp_path: Path) -> Callable[..., str]:
+    """A page's document after Chromium has drawn it, offline, at some width; skips where there is none."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium here; install it to see pages drawn")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    flags += ["--virtual-time-budget=10000", "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}"]
+
+    def drawn(page: Path, width: int = 1400) -> str:
+        asked = [browser, *flags, f"--window-size={width},3000", page.as_uri()]
+        return subprocess.run(asked, capture_output=True, text=True, timeout=120, check=True).stdout
+
+    return drawn

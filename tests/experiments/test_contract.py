@@ -48,7 +48,7 @@ def test_the_documented_results_leave_nothing_that_differs_without_a_reason():
 def test_every_policy_of_an_experiment_can_be_built(name):
     for text in find(name).policies.values():
         for spec in parse_policies([text]):
-            build_policy(spec)
+            assert callable(build_policy(spec).decide)
 
 
 def _steady(experiment: Experiment, measured: Measured) -> str:

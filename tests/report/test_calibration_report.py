@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,23 +120,11 @@ def test_the_table_is_kept_beside_the_log_and_folders_without_it_still_open(tmp_
 
 
 @pytest.mark.browser
-def test_a_browser_draws_every_point_and_the_diagonal(report: Path, tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no Chromium here; install it to see the report drawn")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-    flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    flags += ["--virtual-time-budget=10000", "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}"]
-    done = subprocess.run(
-        [browser, *flags, "--window-size=1400,3000", report.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    box = re.search(r'<div id="chart-foretold.*?</figure>', done.stdout, re.DOTALL)
+def test_a_browser_draws_every_point_and_the_diagonal(report: Path, in_browser: Callable[..., str]) -> None:
+    dom = in_browser(report)
+    box = re.search(r'<div id="chart-foretold.*?</figure>', dom, re.DOTALL)
     assert box
     (drawn,) = (s for k, s in specs(report).items() if k.startswith("chart-foretold"))
     assert box.group().count('aria-roledescription="circle"') == len(drawn["datasets"]["rows"])
     assert box.group().count('aria-roledescription="line mark"') == 1
-    assert ">This chart could not be drawn" not in done.stdout
+    assert ">This chart could not be drawn" not in dom

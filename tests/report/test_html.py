@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -185,36 +183,9 @@ def test_elements_escape_text_and_attributes():
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1400, 390])
-def test_a_browser_draws_every_chart(report, tmp_path, width):
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no Chromium here; install it to see the report drawn")
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--virtual-time-budget=10000",
-        "--dump-dom",
-    ]
-    done = subprocess.run(
-        [
-            browser,
-            *flags,
-            f"--user-data-dir={tmp_path / 'profile'}",
-            f"--window-size={width},3000",
-            report.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    page = done.stdout
+def test_a_browser_draws_every_chart(report, in_browser, width):
+    dom = in_browser(report, width)
+    page = dom
     boxes = re.findall(r'<div id="chart-[^"]*"', page)
     assert len(boxes) == 11  # 4 common ones, 4 for each of two policies, less one: nobody waits under <u>x
     assert page.count("<svg") + page.count("<canvas") >= len(boxes)

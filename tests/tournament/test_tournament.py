@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -329,17 +328,9 @@ def test_the_command_writes_page_markdown_and_tables(page):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1400, 390])
-def test_a_browser_draws_every_plot(page, tmp_path, width):
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no Chromium here; install it to see the page drawn")
-    done = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--virtual-time-budget=10000", "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}",
-         f"--window-size={width},3000", page.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    boxes = re.findall(r'<div id="chart-[^"]*"', done.stdout)
+def test_a_browser_draws_every_plot(page, in_browser, width):
+    dom = in_browser(page, width)
+    boxes = re.findall(r'<div id="chart-[^"]*"', dom)
     assert len(boxes) == 8
-    assert done.stdout.count("<svg") + done.stdout.count("<canvas") >= 8
-    assert ">This chart could not be drawn" not in done.stdout
+    assert dom.count("<svg") + dom.count("<canvas") >= 8
+    assert ">This chart could not be drawn" not in dom
