@@ -358,13 +358,15 @@ def test_a_million_rows_are_imported_in_bounded_memory(tmp_path: Path) -> None:
     with path.open("w", encoding="utf-8") as target:
         target.write("job_id,submit_s,num_gpu,duration_s,tenant\n")
         target.writelines(f"job{i},{i},{1 << i % 4},{60 + i % 7200},team{i % 20}\n" for i in range(n))
-    # In a process of its own, so that the peak is that of the import alone.
+    # In a process of its own, so that the peak is that of the import alone. VmHWM and not ru_maxrss: the latter
+    # keeps, over exec, the size of the process that started it, here that of the whole test run.
     code = (
-        "import resource, sys\n"
+        "import sys\n"
         "from cotenant.traces.load import read_trace\n"
         "seen = []\n"
         "work = read_trace(sys.argv[1], progress=lambda done, total: seen.append(done))\n"
-        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "status = open('/proc/self/status', encoding='utf-8').read()\n"
+        "peak = int(status.split('VmHWM:')[1].split()[0])\n"
         "print(len(work), work.report.rows_read, work.frame['gpus'].sum(), seen == sorted(seen), seen[-1], peak)\n"
     )
     run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
@@ -373,7 +375,7 @@ def test_a_million_rows_are_imported_in_bounded_memory(tmp_path: Path) -> None:
     assert int(gpus) == n // 4 * (1 + 2 + 4 + 8)
     assert ordered == "True"
     assert int(last) == path.stat().st_size
-    assert int(peak_kib) < 2 << 20
+    assert int(peak_kib) < 1 << 20
 
 
 @pytest.mark.parametrize(
