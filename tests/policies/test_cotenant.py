@@ -64,6 +64,20 @@ def test_nobody_is_stopped_within_its_quantum() -> None:
     assert h.run().start_s("short") == 60.0
 
 
+def test_the_quantum_counts_from_when_a_job_works() -> None:
+    # Saving and loading take 100 s each, five quanta. Overdue all the time, the two change places without
+    # a turn, and each works its quantum before it must leave: so both end.
+    h = make("1x1", Cotenant(quantum_s=20.0, longest_wait_s=50.0, turn_s=0.0))
+    for k in range(2):
+        h.submit(f"j{k}", at_s=float(k), runs_s=60.0, state_bytes=100_000_000_000)
+    run = h.run()
+    assert run.start_s("j1") == 120.0  # the first works from 0 to 20 and saves until 120
+    # The second saves from 140 to 240; then each loads for 100 s, works for 20 and saves for 100.
+    assert run.starts("j0") == [0.0, 240.0, 680.0]
+    assert run.starts("j1") == [120.0, 460.0, 800.0]
+    assert (run.end_s("j0"), run.end_s("j1")) == (800.0, 920.0)  # each has worked three quanta
+
+
 def test_a_job_that_was_stopped_takes_only_the_place_of_a_higher_level() -> None:
     # Level 7 holds 3,840 to 7,680 device-seconds; both are there, so the first goes on at the end of the second.
     h = make("1x1")
@@ -193,7 +207,7 @@ def _record(gpus: int) -> Any:
 def test_the_job_that_waits_longest_starts_in_time(
     jobs: list[tuple[int, float, float, int]], nodes: int
 ) -> None:
-    quantum_s, longest_s, save_s, turn_s = 60.0, 400.0, 5.0, 90.0
+    quantum_s, longest_s, save_s, load_s, turn_s = 60.0, 400.0, 5.0, 5.0, 90.0
     policy = Cotenant(quantum_s=quantum_s, longest_wait_s=longest_s, turn_s=turn_s)
     h = make(f"{nodes}x4", policy, forecast=FixedForecast(WELL), truth=FixedTruth(WELL))
     for k, (gpus, at_s, runs_s, priority) in enumerate(jobs):
@@ -211,10 +225,10 @@ def test_the_job_that_waits_longest_starts_in_time(
             line = lines[event.id in lines[True].waiting]
             began = line.waiting.pop(event.id)
             if event.id == line.first:
-                # At most one of the other line goes before: its turn, and for each of the two what is
-                # being emptied for others, the quantum, and its own saving.
+                # At most one of the other line goes before: loading and its turn, and for each of the two what
+                # is being emptied for others, loading and the quantum, and its own saving.
                 late_s = event.t - max(line.since, began + longest_s)
-                assert late_s <= turn_s + 2 * (quantum_s + 2 * save_s) + 1e-6
+                assert late_s <= load_s + turn_s + 2 * (load_s + quantum_s + 2 * save_s) + 1e-6
         for line in lines.values():
             line.look(event.t)
 
@@ -403,6 +417,12 @@ def test_stopped_is_not_gone() -> None:
 
 
 # -- the contract ---------------------------------------------------------------------------
+
+
+def test_the_contract_holds_without_turns_where_loading_takes_longer_than_the_quantum() -> None:
+    check_policy(
+        lambda: Cotenant(quantum_s=20.0, longest_wait_s=100.0, turn_s=0.0, doubt=1.0), scenarios=1, first=115
+    )
 
 
 @pytest.mark.parametrize("first", [0, 40, 95])

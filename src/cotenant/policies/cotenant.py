@@ -45,7 +45,7 @@ class Cotenant(Params):
         How much of the forecast's doubt counts against ``min_speed``: 1 the low end of the
         interval, 0 its mean.
     quantum_s : float
-        Nobody is stopped before having run so long at a stretch.
+        Nobody is stopped before having worked so long at a stretch; loading does not count.
     longest_wait_s : float
         A job that has waited so long goes before all others, one after the other; 0 knows no such.
     turn_s : float

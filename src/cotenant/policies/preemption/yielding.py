@@ -16,12 +16,13 @@ from bisect import bisect_left, insort
 
 from cotenant.model.placement import Placement
 from cotenant.model.records import JobRecord, Status
+from cotenant.model.settings import Settings
 from cotenant.model.view import Index, View
 from cotenant.policies.company.ranked import learned_top
 from cotenant.policies.preemption.victims import FREE, Order
 from cotenant.policies.queues.levels import level, level_until_s
 
-__all__ = ["Standing", "Yielding", "tier"]
+__all__ = ["Standing", "Yielding", "tier", "works_from_s"]
 
 Standing = tuple[int, float, int]
 """Tier, minus level, minus id: smaller gives way first; the youngest among equals."""
@@ -38,6 +39,11 @@ def tier(record: JobRecord) -> int:
     return 2 * record.priority + (record.job.job_class == "guaranteed")
 
 
+def works_from_s(record: JobRecord, settings: Settings) -> float:
+    """When a running job works, or will, after it last got devices: when it has started up, or loaded its state."""
+    return record.started_s + settings.startup_s(record.job, record.ran_s > 0.0)
+
+
 class Yielding(Index):
     """Standings of running jobs, and what devices cost.
 
@@ -45,7 +51,7 @@ class Yielding(Index):
     ----------
     view : View
     quantum_s : float
-        Nobody gives way before having run so long at a stretch.
+        Nobody gives way before having worked so long at a stretch; loading does not count.
     turn_s : float
         The same for the job that has its turn after it was stopped, if it holds an eighth of the devices or less.
     """
@@ -53,7 +59,8 @@ class Yielding(Index):
     def __init__(self, view: View, quantum_s: float, turn_s: float) -> None:
         self._view, self._ledger, self._layout = view, view.ledger, view.layout
         self._top = learned_top(view)
-        self._quantum_s = max(quantum_s, view.settings.min_quantum_s)
+        self._min_quantum_s = view.settings.min_quantum_s
+        self._quantum_s = max(quantum_s, self._min_quantum_s)
         self._turn_s = turn_s
         self._turn_devices = max(1.0, _TURN_SHARE * view.layout.device_count)
         self.standing: dict[int, Standing] = {}
@@ -146,8 +153,9 @@ class Yielding(Index):
             return None
         if record.id in self._ledger.leaving:
             return None
-        if now - record.started_s < self._least_s(record):
-            self._set_timer(record.id, self._of_age_s(record))
+        of_age_s = self._of_age_s(record)
+        if now < of_age_s:
+            self._set_timer(record.id, of_age_s)
             return None
         until_s = level_until_s(record, now, self._top)
         if until_s < _INF:
@@ -181,10 +189,15 @@ class Yielding(Index):
         return min([t for t in ages if t > now], default=_INF)
 
     def _of_age_s(self, record: JobRecord) -> float:
-        """The first instant at which the quantum is over."""
-        least_s = self._least_s(record)
-        t = record.started_s + least_s
-        while t - record.started_s < least_s:
+        """The first instant at which the quantum is over: it counts from when the job works.
+
+        A job that still loads, later than reckoned with, has all of it ahead.
+        """
+        least_s, began_s = self._least_s(record), works_from_s(record, self._view.settings)
+        if not record.rate > 0.0 and began_s < self._view.now:
+            began_s = self._view.now
+        t = began_s + least_s
+        while t - began_s < least_s or t - record.started_s < self._min_quantum_s:
             t = math.nextafter(t, _INF)
         return t
 
