@@ -18,7 +18,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/venv.sh
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt scripts/venv.sh
-	@scripts/venv.sh dev,torch,huggingface,onnx,boost
+	@scripts/venv.sh dev,torch,huggingface,onnx,boost,postgres
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed ## compare five policies on a generated workload; writes demo/report.html

@@ -27,6 +27,24 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"model"},
     # A simulation of limiters by itself: it knows containers and kernels, no jobs.
     "shares": set(),
+    # What runs inside a job stands alone, so that it starts quickly and can be copied.
+    "runtime": set(),
+    # Blocks of saved state, with owners and readers.
+    "pools": {"model"},
+    "live": {
+        "model",
+        "traces",
+        "profiles",
+        "predictors",
+        "policies",
+        "engine",
+        "executors",
+        "report",
+        "runs",
+        "shares",
+        "pools",
+        "runtime",
+    },
     # Published experiments put everything together, as a command does.
     "experiments": {
         "model",

@@ -16,7 +16,14 @@
     ├── LogError              an event log that cannot be read or folded
     │   └── IllegalEventError an event that the state refuses, with its history
     ├── ReplayMismatchError   a replay differs from its manifest
-    └── MissingExtraError     an optional dependency is not installed
+    ├── MissingExtraError     an optional dependency is not installed
+    └── LiveError             the live scheduler
+        ├── StoreError        its log could not be written or read: disk full, locked, corrupt
+        ├── FencedError       another scheduler has taken over; this one must stop
+        ├── ConflictError     the same request id with other content, or a state that does not allow it
+        ├── DeniedError       no token, a wrong one, or not this tenant's
+        ├── NotFoundError     no such job or device
+        └── UnreachableError  no scheduler answers
 
 Expected refusals (no room, quota reached) are values, see ``model.plan.Refusal``;
 exceptions are for bugs and for bad input.
@@ -29,19 +36,26 @@ from collections.abc import Iterable
 
 __all__ = [
     "ConfigError",
+    "ConflictError",
     "CotenantError",
+    "DeniedError",
+    "FencedError",
     "IllegalEventError",
     "InfeasibleError",
     "InputError",
+    "LiveError",
     "LogError",
     "MissingDataError",
     "MissingExtraError",
+    "NotFoundError",
     "PolicyError",
     "QuantityError",
     "ReplayMismatchError",
     "StaleViewError",
+    "StoreError",
     "TraceError",
     "UnknownNameError",
+    "UnreachableError",
     "UsageError",
 ]
 
@@ -150,3 +164,33 @@ class MissingExtraError(CotenantError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an extra: pip install 'cotenant[{extra}]'")
+
+
+class LiveError(CotenantError):
+    """Something of the live scheduler."""
+
+
+class StoreError(LiveError):
+    """The live log could not be written or read; says what failed and what to do."""
+
+
+class FencedError(LiveError):
+    """A scheduler with a later epoch has taken over: whoever gets this must act no more."""
+
+
+class ConflictError(LiveError):
+    """A request that contradicts an earlier one, or the state of what it is about."""
+
+
+class DeniedError(LiveError):
+    """The token is missing, wrong, or does not allow this."""
+
+
+class NotFoundError(LiveError):
+    """No such job, device or request."""
+
+
+class UnreachableError(LiveError):
+    """No scheduler answers."""
+
+    exit_code = 4
