@@ -108,7 +108,8 @@ def test_what_is_written_reads_back_equal(tmp_path: Path) -> None:
         ('"n[23]"', '"n[123]"', 'node "n1" is in host pools'),
         ('"10GB/s"\nlink', '"10GB"\nlink', "a bandwidth is a size for each second"),
         ('"8GiB"', '"8 apples"', "8 apples"),
-        ('of = "memory"', 'of = "tape"', "is no pool; there are: gpus, memory, store"),
+        ('of = "memory"', 'of = "tape"', "write one of gpus, memory, store"),
+        ('of = "gpus"', 'of = "nosuch"', 'no such pool "nosuch"'),
         ("most = 4", 'most = "4GB"', "bounds of gpus are numbers of nodes"),
         ('retention = "2h"', "retention_s = 7200", "retention_s"),
     ],
@@ -132,6 +133,7 @@ def test_a_file_of_incidents_resizes_tiers(tmp_path: Path) -> None:
         ("store", "tape", 'no state tier "tape"; known: memory, store'),
         ("5GB", "much", "capacity: "),
         ('tier = "store"\n', "", '"tier-resize" needs tier'),
+        ("[[incident]]", "[[incidents]]", "write [[incident]] for each incident"),
     ):
         path.write_text(good.replace(old, new, 1))
         with pytest.raises(ConfigError) as caught:

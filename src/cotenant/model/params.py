@@ -20,7 +20,7 @@ import msgspec
 
 from cotenant.errors import ConfigError
 
-__all__ = ["Parameter", "Params", "build_from_strings", "parameters_of"]
+__all__ = ["Parameter", "Params", "build_from_strings", "check_amounts", "parameters_of"]
 
 _WORDS = {
     "true": True,
@@ -157,6 +157,23 @@ def build_from_strings(cls: type, given: Mapping[str, str]) -> Any:
     if missing:
         raise ConfigError(f"{_label(cls)} needs {', '.join(missing)}; write for example {missing[0]}=...")
     return cls(**values)
+
+
+def check_amounts(**values: float) -> None:
+    """Check parameters that are amounts: zero or more, and finite.
+
+    Raises
+    ------
+    ConfigError
+        Naming the first that is not.
+
+    Examples
+    --------
+    >>> check_amounts(aging=0.0, margin_s=600.0)
+    """
+    for name, value in values.items():
+        if not 0.0 <= value < math.inf:
+            raise ConfigError(f"{name} must be zero or more and finite, found {value}")
 
 
 def _label(cls: type) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.errors import ConfigError
-from cotenant.model.params import Params
+from cotenant.model.params import Params, check_amounts
 from cotenant.model.plan import EMPTY, Decision, Hold, Plan, Start, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
@@ -87,16 +87,13 @@ class Horus(Params):
         for name, word, known in (("variant", variant, _VARIANTS), ("shape", shape, _SHAPES)):
             if word not in known:
                 raise ConfigError(f'{name} of horus must be one of {", ".join(known)}, found "{word}"')
-        numbers = {
-            "steepness": steepness,
-            "memory_weight": memory_weight,
-            "utilisation_weight": utilisation_weight,
-            "max_utilisation": max_utilisation,
-            "patience_s": patience_s,
-        }
-        for name, value in numbers.items():
-            if not 0.0 <= value < math.inf:
-                raise ConfigError(f"{name} of horus must be zero or more and finite, found {value}")
+        check_amounts(
+            steepness=steepness,
+            memory_weight=memory_weight,
+            utilisation_weight=utilisation_weight,
+            max_utilisation=max_utilisation,
+            patience_s=patience_s,
+        )
         if steepness > 20.0:
             raise ConfigError(f"steepness of horus must be 20 or less, found {steepness}")
         if classes < 1 or beta < 1:

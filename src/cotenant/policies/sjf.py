@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from cotenant.errors import ConfigError
-from cotenant.model.params import Params
+from cotenant.model.params import Params, check_amounts
 from cotenant.model.plan import EMPTY, Hold, Plan, Why
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
@@ -55,8 +54,7 @@ class Sjf(Params):
     uses_service: ClassVar[bool] = False
 
     def __init__(self, *, aging: float = 0.0, skip_blocked: bool = True) -> None:
-        if not 0.0 <= aging < float("inf"):
-            raise ConfigError(f"Sjf: aging must be zero or more and finite, found {aging}")
+        check_amounts(aging=aging)
         self.aging = aging
         self.skip_blocked = skip_blocked
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from cotenant.errors import ConfigError
-from cotenant.model.params import Params
+from cotenant.model.params import Params, check_amounts
 from cotenant.model.plan import Plan
 from cotenant.model.records import JobRecord
 from cotenant.model.view import View
@@ -42,8 +41,7 @@ class Srtf(Params):
     uses_service: ClassVar[bool] = False
 
     def __init__(self, *, margin_s: float = 600.0) -> None:
-        if not 0.0 <= margin_s < math.inf:
-            raise ConfigError(f"margin_s must be zero or more and finite, found {margin_s}")
+        check_amounts(margin_s=margin_s)
         self.margin_s = margin_s
         self._ranking = _ByRemaining(margin_s)
 

@@ -10,7 +10,7 @@ import math
 from typing import Any, ClassVar
 
 from cotenant.errors import ConfigError
-from cotenant.model.params import Params
+from cotenant.model.params import Params, check_amounts
 from cotenant.model.plan import EMPTY, Plan
 from cotenant.model.view import View
 from cotenant.policies.published.tong_step import NOBODY, Step
@@ -79,14 +79,7 @@ class Tong(Params):
         for name, part in (("spare", spare), ("large", large)):
             if not 0.0 <= part < 1.0:
                 raise ConfigError(f"{name} of tong must lie in [0, 1), found {part}")
-        for name, value in (
-            ("min_gain", min_gain),
-            ("gain_factor", gain_factor),
-            ("guard_s", guard_s),
-            ("guard_factor", guard_factor),
-        ):
-            if not 0.0 <= value < math.inf:
-                raise ConfigError(f"{name} of tong must be zero or more and finite, found {value}")
+        check_amounts(min_gain=min_gain, gain_factor=gain_factor, guard_s=guard_s, guard_factor=guard_factor)
         self.tau_s, self.max_residents, self.spare, self.min_gain = tau_s, max_residents, spare, min_gain
         self.free_first, self.quantum_s, self.gain_factor = free_first, quantum_s, gain_factor
         self.large, self.guard_s, self.guard_factor = large, guard_s, guard_factor

@@ -145,6 +145,8 @@ def _items(document: Document) -> Iterator[tuple[int, _Incident, float, float | 
         except QuantityError as error:
             raise _error(document, index, f"{key}: {error}") from None
 
+    if isinstance(document.data, dict) and "incidents" in document.data and "incident" not in document.data:
+        raise document.error('write [[incident]] for each incident, not "incidents"', ("incidents",))
     for index, item in enumerate(document.convert(_File).incident):
         _check_keys(document, index, item)
         lasts_s = None if item.lasts is None else duration(index, "lasts", item.lasts)

@@ -80,7 +80,9 @@ def read_pools(
     return {
         "host_pools": tuple(reader.host(i, entry, nodes) for i, entry in enumerate(hosts)),
         "state_tiers": tuple(reader.tier(i, entry) for i, entry in enumerate(tiers)),
-        "scaling": tuple(reader.scaling(i, entry) for i, entry in enumerate(scaling)),
+        "scaling": tuple(
+            reader.scaling(i, entry, [tier.name for tier in tiers]) for i, entry in enumerate(scaling)
+        ),
     }
 
 
@@ -123,8 +125,14 @@ class _Reader:
             latency_s=entry.latency_s,
         )
 
-    def scaling(self, index: int, entry: AutoscaleEntry) -> Scaling:
+    def scaling(self, index: int, entry: AutoscaleEntry, tiers: Sequence[str]) -> Scaling:
         where = ("autoscale", index)
+        known = (GPUS, *tiers)
+        if entry.of not in known:
+            # Before its bounds, whose kind hangs on what they are of.
+            raise self._document.error(
+                f'no such pool "{entry.of}"; write one of {", ".join(known)}', (*where, "of"), within=self._at
+            )
         bounds = []
         for key in ("least", "most"):
             value = getattr(entry, key)
