@@ -75,6 +75,7 @@ class AdaptiveForecast:
     def _start(self) -> None:
         self._worlds: dict[str, CompiledWorld] = {}
         self._names: dict[World, dict[str, JobConfig]] = {}
+        self._numbers: dict[str, dict[str, int]] = {}
         self._memo: dict[Query, Interval] = {}
 
     @classmethod
@@ -107,7 +108,12 @@ class AdaptiveForecast:
 
     def co_speed(self, model: str, beside: tuple[str, ...], device_type: str) -> Interval:
         """Predicted speed beside these jobs, divided by speed alone; in [0.02, 1]."""
-        return self.co_speeds([(model, beside, device_type)])[0]
+        query = (model, beside, device_type)
+        found = self._memo.get(query)
+        if found is None:
+            found = self._live.blended(query, self._single(query)) if beside else ALONE
+            self._memo[query] = found
+        return found
 
     def co_speeds(self, queries: Sequence[Query]) -> list[Interval]:
         """``co_speed`` for many sets at once: (model, beside, device type) each."""
@@ -197,6 +203,22 @@ class AdaptiveForecast:
             low = np.where(unknown, MIN_SPEED, low)
             high = np.where(unknown, 1.0, high)
         return list(map(Interval, mean.tolist(), low.tolist(), high.tolist()))
+
+    def _single(self, query: Query) -> Interval:
+        # Policies ask for sets one by one, as they first meet them: arrays of one row would cost more than all else.
+        model, beside, device_type = query
+        compiled = self._compiled(device_type)
+        numbers = self._numbers.setdefault(device_type, {})
+        flat = (model, *beside)
+        if any(name not in numbers for name in flat):
+            names = self._names[compiled.world]
+            jobs = [names.get(canonical_model(name)) or config_of(name) for name in flat]
+            numbers.update(zip(flat, compiled.add(jobs).tolist(), strict=True))
+        victim, *others = [numbers[name] for name in flat]
+        mean, low, high = compiled.predict_one(victim, others)
+        if not self.pack_unknown and compiled.unknown_one(victim, others):
+            mean, low, high = min(mean, 1.0 / (1.0 + len(others))), MIN_SPEED, 1.0
+        return Interval(mean, low, high)
 
     def _compiled(self, device_type: str) -> CompiledWorld:
         found = self._worlds.get(device_type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from pathlib import Path
 
@@ -70,6 +71,23 @@ def test_it_is_a_forecast_and_answers_alike_one_by_one_and_in_batches(forecast: 
     assert found[0].mean == pytest.approx(0.787, abs=0.04) and found[0].mean == found[1].mean
     assert found[3].mean == 1.0
     assert all(0 < one.low <= one.mean <= one.high <= 1 for one in found)
+
+
+@pytest.mark.parametrize("pack_unknown", [False, True])
+def test_one_by_one_is_bit_for_bit_as_in_a_batch(forecast: AdaptiveForecast, *, pack_unknown: bool) -> None:
+    names = ("ResNet-50/b32", "LM/b16", "CycleGAN/b32", "nobody-knows-it")
+    queries = [
+        (victim, beside, "V100")
+        for victim in names
+        for count in (1, 2, 3)
+        for beside in itertools.product(names, repeat=count)
+    ]
+    batch = AdaptiveForecast(forecast.predictor, pack_unknown=pack_unknown).co_speeds(queries)
+    single = AdaptiveForecast(forecast.predictor, pack_unknown=pack_unknown)
+    assert [single.co_speed(*query) for query in queries] == batch
+    # Of one that nothing is known of, no more than an even share of the device is told, unless it may be packed.
+    unknown = single.co_speed("nobody-knows-it", ("LM/b16",) * 3, "V100")
+    assert pack_unknown or (unknown.mean <= 0.25 and (unknown.low, unknown.high) == (0.02, 1.0))
 
 
 def test_it_says_which_of_the_cluster_s_types_nobody_measured(forecast: AdaptiveForecast) -> None:

@@ -6,6 +6,7 @@ pairs. Looking up takes well under a microsecond a set.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -117,6 +118,30 @@ class CompiledWorld:
         down = np.where(larger, np.maximum(down, self._error), down)
         up = np.where(larger, np.maximum(up, self._error), up)
         return mean, np.maximum(mean - down, MIN_SPEED), np.minimum(mean + up, 1.0)
+
+    def predict_one(self, victim: int, others: Sequence[int]) -> tuple[float, float, float]:
+        """Mean, low and high speed of one set: some microseconds where ``predict`` takes a hundred; bit for bit the same."""
+        excess, under, over = self._excess.item, self._below.item, self._above.item
+        total = below = above = 0.0
+        for other in sorted(others):
+            total += excess(victim, other)
+            x = under(victim, other)
+            below += x * x
+            x = over(victim, other)
+            above += x * x
+        larger = len(others) > 1
+        if larger:
+            total = float(self._gain) * total
+        mean = max(1.0 / (1.0 + total), MIN_SPEED)
+        down, up = math.sqrt(below) * mean, math.sqrt(above) * mean
+        if larger:
+            error = float(self._error)
+            down, up = max(down, error), max(up, error)
+        return mean, max(mean - down, MIN_SPEED), min(mean + up, 1.0)
+
+    def unknown_one(self, victim: int, others: Sequence[int]) -> bool:
+        """``unknown`` of one set."""
+        return any(self._unknown.item(victim, other) for other in others)
 
     def fits(self, nodes: Index) -> NDArray[np.bool_]:
         """Whether nothing tells that sets exceed the device's memory; shape (n, k), -1 for none."""
