@@ -13,7 +13,7 @@ from cotenant.model.jobs import Determinism, Job, Sharing
 from cotenant.model.quantities import format_bytes, parse_bytes, parse_duration, parse_milli
 from cotenant.traces.documents import Document, read_document
 
-__all__ = ["JobFile", "check_fits", "read_job"]
+__all__ = ["JobFile", "check_fits", "job_of", "limit_milli", "read_job"]
 
 
 class Elastic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,23 +33,40 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         A label; never used as a path.
     command : tuple of str
         What runs, as a list of words; no shell reads it.
-    gpus : int
-        Gang size.
+    gpus : int or float
+        Gang size; a fraction below one is a share of one device, as ``gpu_compute``.
     gpu_memory : str or None
         Peak memory on each device, with unit; left out: unknown.
     gpu_compute : str or float or None
         Guaranteed share of each device (``"40%"``); left out: whole devices.
+    gpu_compute_limit : str or float or None
+        Ceiling for elastic use of idle compute; left out: the whole device.
     time_limit : str or None
         The owner's own estimate (``"2h"``).
+    cpus : float
+        Cores for the whole job; 0: not limited.
+    host_memory : str or None
+        Host memory for the whole job; left out: not limited.
+    retries : int
+        How many failed attempts are followed by another.
+    suspendable : bool
+        Whether it can save its state and go on later.
+    env : dict of str to str
+        Its own variables.
+    cwd : str
+        Where it runs; left out: a folder of its own.
+    after : tuple of int
+        Numbers of jobs that must have ended well before it starts.
     sharing, device_types, tenant, user, priority, model, elastic
         As in ``model.jobs.Job``.
     """
 
     name: str
     command: tuple[str, ...] = ()
-    gpus: int = 1
+    gpus: int | float = 1
     gpu_memory: str | int | None = None
     gpu_compute: str | float | None = None
+    gpu_compute_limit: str | float | None = None
     time_limit: str | float | None = None
     sharing: Sharing = "same-owner"
     device_types: tuple[str, ...] = ()
@@ -58,6 +75,13 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     priority: int = 0
     model: str = ""
     elastic: Elastic | None = None
+    cpus: float = 0.0
+    host_memory: str | int | None = None
+    retries: int = 0
+    suspendable: bool = True
+    env: dict[str, str] = {}
+    cwd: str = ""
+    after: tuple[int, ...] = ()
 
 
 def read_job(path: Path) -> Job:
@@ -69,30 +93,88 @@ def read_job(path: Path) -> Job:
         Naming file, line where known, the key, what was found and what to write.
     """
     document = read_document(path)
+    return _job(document, document.convert(JobFile))
+
+
+def job_of(body: dict[str, Any], where: str = "job") -> tuple[JobFile, Job]:
+    """A job that came as plain values, with the same words as in a file.
+
+    Parameters
+    ----------
+    where : str
+        Named in messages in place of a file.
+
+    Returns
+    -------
+    JobFile
+        As it was asked for.
+    Job
+        With number and time of submission 0.
+
+    Raises
+    ------
+    ConfigError
+        Naming the key, what was found and what to write.
+    """
+    document = Document(body, Path(where))
     found = document.convert(JobFile)
-    if not found.name.strip():
-        raise document.error("a job needs a name", ("name",))
-    if found.gpus < 0:
-        raise document.error(f"gpus must be zero or more, found {found.gpus}", ("gpus",))
+    return found, _job(document, found)
+
+
+def _job(document: Document, found: JobFile) -> Job:
+    _check(document, found)
     low, high = _range(document, found)
+    gpus, fraction = (1, found.gpus) if 0 < found.gpus < 1 else (int(found.gpus), None)
+    if fraction is not None and found.gpu_compute is not None:
+        raise document.error(
+            f"gpus = {found.gpus} is a share of one device already; leave gpu_compute out", ("gpu_compute",)
+        )
     return Job(
         id=0,
         name=found.name,
         submit_s=0.0,
-        gpus=found.gpus,
+        gpus=gpus,
         model=found.model,
         memory_bytes=_read(document, "gpu_memory", found.gpu_memory, parse_bytes, 0),
-        compute_milli=_compute(document, found.gpu_compute),
+        compute_milli=_compute(
+            document, "gpus" if fraction else "gpu_compute", fraction or found.gpu_compute
+        ),
         sharing=found.sharing,
         tenant=found.tenant,
         user=found.user,
         priority=found.priority,
         estimate_s=_read(document, "time_limit", found.time_limit, parse_duration, 0.0),
+        retries=found.retries,
         device_types=found.device_types,
+        cpu_milli=round(1000 * found.cpus),
+        host_memory_bytes=_read(document, "host_memory", found.host_memory, parse_bytes, 0),
         min_gpus=low,
         max_gpus=high,
+        suspendable=found.suspendable,
         determinism=found.elastic.determinism if found.elastic else "none",
     )
+
+
+def _check(document: Document, found: JobFile) -> None:
+    if not found.name.strip():
+        raise document.error("a job needs a name", ("name",))
+    if found.gpus < 0:
+        raise document.error(f"gpus must be zero or more, found {found.gpus}", ("gpus",))
+    if found.gpus >= 1 and found.gpus != int(found.gpus):
+        raise document.error(
+            f"gpus above one is a whole number, found {found.gpus}; a fraction is a share of one device",
+            ("gpus",),
+        )
+    for key, value, most in (("cpus", found.cpus, 1e6), ("retries", found.retries, 1e6)):
+        if not 0 <= value <= most:
+            raise document.error(f"{key} must lie in [0, {most:,.0f}], found {value}", (key,))
+    for key in found.env:
+        if not key or "=" in key or "\0" in key or "\0" in found.env[key]:
+            raise document.error(
+                f"{key!r:.60} cannot be a variable: names have no = and no zero byte", ("env",)
+            )
+    if any("\0" in word for word in (*found.command, found.cwd)):
+        raise document.error("no zero byte may stand in a command or a path", ("command",))
 
 
 def _read(document: Document, key: str, value: Any, parse: Any, default: Any) -> Any:
@@ -104,12 +186,23 @@ def _read(document: Document, key: str, value: Any, parse: Any, default: Any) ->
         raise document.error(str(error), (key,)) from None
 
 
-def _compute(document: Document, value: str | float | None) -> int:
-    milli: int = _read(document, "gpu_compute", value, parse_milli, 1000)
+def limit_milli(found: JobFile, where: str = "job") -> int:
+    """Ceiling for elastic use of idle compute, in thousandths of a device.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, or is more than a device.
+    """
+    document = Document({}, Path(where))
+    return _compute(document, "gpu_compute_limit", found.gpu_compute_limit)
+
+
+def _compute(document: Document, key: str, value: str | float | None) -> int:
+    milli: int = _read(document, key, value, parse_milli, 1000)
     if milli > 1000:
         raise document.error(
-            f"gpu_compute is a share of each device, at most 100%, found {value!r}; ask for more gpus",
-            ("gpu_compute",),
+            f"{key} is a share of each device, at most 100%, found {value!r}; ask for more gpus", (key,)
         )
     return milli
 

@@ -1,0 +1,248 @@
+"""Who may use the scheduler: one token for its owner, and one for each tenant.
+
+Tokens are random and long, so their plain SHA-256 is enough to know them by; the tokens of tenants
+are kept nowhere. A tenant's isolation is the least distance that it keeps from others: its jobs share
+with nobody (``exclusive``), with jobs of the same user (``same-owner``), with its own (``trusted``), or
+with all (``any``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import tomllib
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from cotenant.errors import ConfigError, InputError
+from cotenant.live.views import Caller
+from cotenant.model.cluster import Tenant
+from cotenant.model.jobs import Sharing
+
+__all__ = ["TIERS", "TenantRow", "Tenants", "admin_token", "new_token", "sha256_of_token", "write_private"]
+
+TIERS: tuple[Sharing, ...] = get_args(Sharing)
+"""Isolation, from the most to the least."""
+
+_FILE, _TOKEN = "tenants.toml", "token"
+_LONGEST_NAME = 64
+_PREFIX = "ct_"
+
+
+class TenantRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One tenant as the file has it.
+
+    Parameters
+    ----------
+    name : str
+    token_sha256 : str
+        In hexadecimal.
+    quota_gpus, limit_gpus, weight
+        As in ``model.cluster.Tenant``.
+    isolation : {"exclusive", "same-owner", "trusted", "any"}
+        The widest sharing that its jobs may ask for.
+    """
+
+    name: str
+    token_sha256: str = ""
+    quota_gpus: int = 0
+    limit_gpus: int | None = None
+    weight: float = 1.0
+    isolation: Literal["exclusive", "same-owner", "trusted", "any"] = "any"
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    tenants: list[TenantRow] = []
+
+
+def new_token() -> str:
+    """A new secret: 256 bits."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def sha256_of_token(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, whole or not at all."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def admin_token(state: Path) -> str:
+    """The owner's token, made at the first call; whoever reads the file may do everything.
+
+    Raises
+    ------
+    ConfigError
+        If others may read the file: the token is then no secret any more.
+    """
+    path = state / _TOKEN
+    if path.is_file():
+        mode = path.stat().st_mode & 0o777
+        if mode & 0o077:
+            raise ConfigError(
+                f"{path} can be read by others (mode {mode:03o}): its token is no secret any more; delete it "
+                "(a new one is made), or chmod 600 it if nobody else was there"
+            )
+        if token := path.read_text(encoding="utf-8").strip():
+            return token
+    token = new_token()
+    write_private(path, token + "\n")
+    return token
+
+
+class Tenants:
+    """The tenants of a state folder; read again when the file changes.
+
+    Parameters
+    ----------
+    state : Path
+        The state folder.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be used.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / _FILE
+        self._admin = sha256_of_token(admin_token(state))
+        self._rows: dict[str, TenantRow] = {}
+        self._stamp: tuple[int, int] = (-1, -1)
+        self._read()
+
+    def _read(self) -> None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            self._rows, self._stamp = {}, (-1, -1)
+            return
+        stamp = (found.st_mtime_ns, found.st_size)
+        if stamp == self._stamp:
+            return
+        try:
+            rows = msgspec.convert(tomllib.loads(self._path.read_text(encoding="utf-8")), _File).tenants
+        except (msgspec.MsgspecError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self._path}: {error}") from None
+        for row in rows:
+            check_name(row.name, str(self._path))
+            if len([r for r in rows if r.name == row.name]) > 1:
+                raise ConfigError(f'{self._path}: tenant "{row.name}" appears twice')
+        self._rows, self._stamp = {row.name: row for row in rows}, stamp
+
+    def caller(self, token: str) -> Caller | None:
+        """Whose token it is; None if nobody's. Takes as long for a wrong one as for a right one."""
+        self._refresh()
+        given = sha256_of_token(token)
+        found = Caller("", True) if hmac.compare_digest(given, self._admin) else None
+        for row in self._rows.values():
+            if row.token_sha256 and hmac.compare_digest(given, row.token_sha256.lower()):
+                found = found or Caller(row.name)
+        return found
+
+    def _refresh(self) -> None:
+        try:
+            self._read()
+        except ConfigError:
+            return  # half-written by an editor, say: what was read before holds, doctor tells
+
+    def problem(self) -> str:
+        """Why the file cannot be used as it is; empty if it can."""
+        try:
+            self._stamp = (-1, -1)
+            self._read()
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    def rows(self) -> list[TenantRow]:
+        """All of them, in the order of the file."""
+        self._refresh()
+        return list(self._rows.values())
+
+    def row(self, name: str) -> TenantRow | None:
+        """One of them."""
+        self._refresh()
+        return self._rows.get(name)
+
+    def cluster_tenants(self) -> tuple[Tenant, ...]:
+        """As the rules know them."""
+        return tuple(
+            Tenant(name=r.name, weight=r.weight, quota_gpus=r.quota_gpus, limit_gpus=r.limit_gpus)
+            for r in self.rows()
+        )
+
+    def add(self, row: TenantRow) -> str:
+        """Add a tenant, or change one; returns its new token, which is shown this once.
+
+        Raises
+        ------
+        InputError
+            If the name cannot be used.
+        """
+        check_name(row.name, "tenant")
+        token = new_token()
+        rows = {**self._rows, row.name: msgspec.structs.replace(row, token_sha256=sha256_of_token(token))}
+        self._write(rows)
+        return token
+
+    def remove(self, name: str) -> None:
+        """Its token is good for nothing from now on; its jobs go on.
+
+        Raises
+        ------
+        InputError
+            If there is none of that name.
+        """
+        if name not in self._rows:
+            raise InputError(f'no tenant "{name}"; known: {", ".join(self._rows) or "none"}')
+        self._write({n: r for n, r in self._rows.items() if n != name})
+
+    def _write(self, rows: dict[str, TenantRow]) -> None:
+        text = "# Tenants of this scheduler. Tokens are not kept, only their SHA-256.\n"
+        text += "".join("\n" + _as_toml(row) for row in rows.values())
+        write_private(self._path, text)
+        self._read()
+
+
+def _as_toml(row: TenantRow) -> str:
+    lines = ["[[tenants]]", f'name = "{row.name}"', f'token_sha256 = "{row.token_sha256}"']
+    lines.append(f"quota_gpus = {row.quota_gpus}")
+    if row.limit_gpus is not None:
+        lines.append(f"limit_gpus = {row.limit_gpus}")
+    lines += [f"weight = {float(row.weight)!r}", f'isolation = "{row.isolation}"']
+    return "\n".join(lines) + "\n"
+
+
+def check_name(name: str, where: str) -> None:
+    """Refuse a name that does not read well in files, tables and labels.
+
+    Raises
+    ------
+    InputError
+        Saying what is allowed.
+    """
+    plain = name.replace("-", "").replace("_", "").replace(".", "")
+    if not (0 < len(name) <= _LONGEST_NAME and plain.isascii() and plain.isalnum()):
+        raise InputError(
+            f"{where}: a tenant's name is made of letters, digits, dots, dashes and underscores, "
+            f"at most {_LONGEST_NAME}; found {name!r:.80}"
+        )
