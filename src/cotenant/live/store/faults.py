@@ -1,0 +1,85 @@
+"""What a database says when it fails, in words of what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from cotenant.errors import StoreError
+
+__all__ = ["lost_connection", "told"]
+
+_SQLITE = {
+    sqlite3.SQLITE_FULL: "the disk is full; free space there, nothing that was confirmed is lost",
+    sqlite3.SQLITE_BUSY: "another process holds it locked; see who has it open (fuser -v), then try again",
+    sqlite3.SQLITE_LOCKED: "another process holds it locked; see who has it open (fuser -v), then try again",
+    sqlite3.SQLITE_READONLY: "it cannot be written to; see who owns it and its folder, and that the disk "
+    "is not mounted read-only",
+    sqlite3.SQLITE_PERM: "it cannot be written to; see who owns it and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder exists and may be written to",
+    sqlite3.SQLITE_CORRUPT: "it is damaged; stop the scheduler, copy the folder away, then take the last backup, or "
+    "save what can be read: sqlite3 cotenant.db .recover | sqlite3 new.db",
+    sqlite3.SQLITE_NOTADB: "it is damaged, or no SQLite file; move it away, or take the last backup",
+    sqlite3.SQLITE_IOERR: "the disk could not be read or written; see that it has room and no limit on sizes of files "
+    "(ulimit -f), and the machine's log for errors of the disk",
+    sqlite3.SQLITE_PROTOCOL: "its locks do not work there; a network file system cannot hold it, "
+    "choose a local folder (--state)",
+}
+_POSTGRES = {
+    "53100": "the disk of the database server is full; free space there, nothing that was confirmed is lost",
+    "53300": "the database server takes no more connections; raise max_connections, or close some",
+    "55P03": "another session holds it locked; see pg_stat_activity, then try again",
+    "57P03": "the database server is starting up or shutting down; try again",
+    "25006": "the database is read-only, perhaps a standby; name the primary in --store",
+    "28P01": "the database server refuses the password; see the URL of --store",
+    "28000": "the database server refuses the user; see the URL of --store and pg_hba.conf",
+    "3D000": "there is no such database; create it: createdb NAME",
+    "42501": "the user lacks the right to do this; grant it all rights on the schema",
+    "XX001": "the database is damaged; restore the last backup (pg_restore)",
+    "XX002": "an index of the database is damaged; run REINDEX DATABASE, then cotenant doctor",
+}
+_ASK = "see the server's own log"
+
+
+@contextmanager
+def told(where: str, what: str) -> Iterator[None]:
+    """Turn what the database raises into ``StoreError``.
+
+    Parameters
+    ----------
+    where : str
+        The file, or the URL without its password.
+    what : str
+        What was being done: "cannot write the log".
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        raise StoreError(f"{where}: {what}: {_advice(error)}") from error
+    except PoolTimeoutError as error:
+        raise StoreError(f"{where}: {what}: all connections are in use; try again") from error
+    except SQLAlchemyError as error:
+        raise StoreError(f"{where}: {what}: {error}") from error
+
+
+def lost_connection(error: BaseException) -> bool:
+    """Whether the server went away, so that nobody knows whether the last transaction was committed."""
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def _advice(error: DBAPIError) -> str:
+    origin = error.orig
+    code = getattr(origin, "sqlite_errorcode", None)
+    said = " ".join(str(origin).split())
+    if code is not None:
+        return f"{_SQLITE.get(code & 0xFF, 'see the machine log')} (SQLite says: {said})"
+    if isinstance(origin, sqlite3.Error):
+        return said
+    state = getattr(origin, "sqlstate", None) or getattr(getattr(origin, "diag", None), "sqlstate", None)
+    if state is None:
+        return f"the database server does not answer; see that it runs, and the URL of --store ({said})"
+    return f"{_POSTGRES.get(state, _ASK)} (PostgreSQL says: {said})"
