@@ -23,10 +23,21 @@ from cotenant.live.views import Caller
 from cotenant.model.cluster import Tenant
 from cotenant.model.jobs import Sharing
 
-__all__ = ["TIERS", "TenantRow", "Tenants", "admin_token", "new_token", "sha256_of_token", "write_private"]
+__all__ = [
+    "ADMIN",
+    "TIERS",
+    "TenantRow",
+    "Tenants",
+    "admin_token",
+    "new_token",
+    "sha256_of_token",
+    "write_private",
+]
 
 TIERS: tuple[Sharing, ...] = get_args(Sharing)
 """Isolation, from the most to the least."""
+
+ADMIN = Caller("", admin=True)
 
 _FILE, _TOKEN = "tenants.toml", "token"
 _LONGEST_NAME = 64
@@ -39,7 +50,7 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Parameters
     ----------
     name : str
-    token_sha256 : str
+    sha256 : str
         In hexadecimal.
     quota_gpus, limit_gpus, weight
         As in ``model.cluster.Tenant``.
@@ -48,7 +59,7 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     name: str
-    token_sha256: str = ""
+    sha256: str = ""
     quota_gpus: int = 0
     limit_gpus: int | None = None
     weight: float = 1.0
@@ -124,7 +135,8 @@ class Tenants:
 
     def __init__(self, state: Path) -> None:
         self._path = state / _FILE
-        self._admin = sha256_of_token(admin_token(state))
+        self._admin = bytes.fromhex(sha256_of_token(admin_token(state)))
+        self._digests: tuple[tuple[str, bytes], ...] = ()
         self._rows: dict[str, TenantRow] = {}
         self._stamp: tuple[int, int] = (-1, -1)
         self._read()
@@ -133,7 +145,7 @@ class Tenants:
         try:
             found = self._path.stat()
         except FileNotFoundError:
-            self._rows, self._stamp = {}, (-1, -1)
+            self._rows, self._digests, self._stamp = {}, (), (-1, -1)
             return
         stamp = (found.st_mtime_ns, found.st_size)
         if stamp == self._stamp:
@@ -146,16 +158,16 @@ class Tenants:
             check_name(row.name, str(self._path))
             if len([r for r in rows if r.name == row.name]) > 1:
                 raise ConfigError(f'{self._path}: tenant "{row.name}" appears twice')
+        self._digests = tuple((row.name, _digest(row, self._path)) for row in rows if row.sha256)
         self._rows, self._stamp = {row.name: row for row in rows}, stamp
 
-    def caller(self, token: str) -> Caller | None:
-        """Whose token it is; None if nobody's. Takes as long for a wrong one as for a right one."""
+    def caller(self, digest: bytes) -> Caller | None:
+        """Whose token has this SHA-256; None if nobody's. Takes as long for a wrong one as for a right one."""
         self._refresh()
-        given = sha256_of_token(token)
-        found = Caller("", True) if hmac.compare_digest(given, self._admin) else None
-        for row in self._rows.values():
-            if row.token_sha256 and hmac.compare_digest(given, row.token_sha256.lower()):
-                found = found or Caller(row.name)
+        found = ADMIN if hmac.compare_digest(digest, self._admin) else None
+        for row, known in self._digests:
+            if hmac.compare_digest(digest, known):
+                found = found or Caller(row)
         return found
 
     def _refresh(self) -> None:
@@ -200,7 +212,7 @@ class Tenants:
         """
         check_name(row.name, "tenant")
         token = new_token()
-        rows = {**self._rows, row.name: msgspec.structs.replace(row, token_sha256=sha256_of_token(token))}
+        rows = {**self._rows, row.name: msgspec.structs.replace(row, sha256=sha256_of_token(token))}
         self._write(rows)
         return token
 
@@ -224,12 +236,22 @@ class Tenants:
 
 
 def _as_toml(row: TenantRow) -> str:
-    lines = ["[[tenants]]", f'name = "{row.name}"', f'token_sha256 = "{row.token_sha256}"']
+    lines = ["[[tenants]]", f'name = "{row.name}"', f'sha256 = "{row.sha256}"']
     lines.append(f"quota_gpus = {row.quota_gpus}")
     if row.limit_gpus is not None:
         lines.append(f"limit_gpus = {row.limit_gpus}")
     lines += [f"weight = {float(row.weight)!r}", f'isolation = "{row.isolation}"']
     return "\n".join(lines) + "\n"
+
+
+def _digest(row: TenantRow, path: Path) -> bytes:
+    try:
+        raw = bytes.fromhex(row.sha256)
+    except ValueError:
+        raw = b""
+    if len(raw) != hashlib.sha256().digest_size:
+        raise ConfigError(f'{path}: tenant "{row.name}": sha256 must be 64 hexadecimal digits')
+    return raw
 
 
 def check_name(name: str, where: str) -> None:
