@@ -44,6 +44,7 @@ def test_every_event_kind_survives_the_round_trip_through_json() -> None:
                 assert ev.decode_event(ev.encode_event(event)) == event
     rare = {ev.Moved, ev.Released, ev.Resized, ev.MemoSaved, ev.Refused}
     rare |= set(ev.PoolEvent.__args__)  # of clusters with state tiers: tests/pools
+    rare |= set(ev.LiveEvent.__args__)  # of jobs that are real: tests/live_dst
     assert set(ev.EVENT_KINDS) - seen <= rare
     for event in (
         ev.Moved(1.0, 2, 1, (3, 4)),
@@ -51,6 +52,15 @@ def test_every_event_kind_survives_the_round_trip_through_json() -> None:
         ev.Resized(1.0, 2, 1, (3,)),
         ev.MemoSaved(1.0, {"a": [1, 2]}),
         ev.Refused(1.0, 2, "start", ev.Reason("memory"), {"needs_bytes": 5}),
+        ev.Restarted(1.0, 2, "0", "fifo", {}, (1,), (2,), ((3, 4),)),
+        ev.Launched(1.0, 2, 1, 3, 4000, 77),
+        ev.SuspendRequested(1.0, 2, "k"),
+        ev.ResumeRequested(1.0, 2),
+        ev.ResizeRequested(1.0, 2, compute_milli=300, gpus=2),
+        ev.Paused(1.0, 2, 1, paused=False),
+        ev.ForeignUse(1.0, 2, 5, (6,)),
+        ev.Awaited(1.0, 2, (1,)),
+        ev.Ended(1.0, 2, 1, "failed", 5.0, code=-9, detail="out of memory"),
     ):
         assert ev.decode_event(ev.encode_event(event)) == event
 

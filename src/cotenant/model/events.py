@@ -12,7 +12,19 @@ from typing import Any, Literal
 import msgspec
 
 from cotenant.model.cluster import Cluster
+from cotenant.model.clusterevents import DeviceDown, DeviceUp, Drained, NodeDown, NodeUp, Undrained
 from cotenant.model.jobs import Job
+from cotenant.model.liveevents import (
+    Awaited,
+    ForeignUse,
+    Launched,
+    LiveEvent,
+    Paused,
+    ResizeRequested,
+    Restarted,
+    ResumeRequested,
+    SuspendRequested,
+)
 from cotenant.model.placement import Share
 from cotenant.model.plan import NO_WHY, Reason, Why
 from cotenant.model.poolevents import PoolEvent
@@ -20,6 +32,7 @@ from cotenant.model.poolevents import PoolEvent
 __all__ = [
     "EVENT_KINDS",
     "SCHEMA",
+    "Awaited",
     "CancelRequested",
     "Closed",
     "DeviceDown",
@@ -27,25 +40,33 @@ __all__ = [
     "Drained",
     "Ended",
     "Event",
+    "ForeignUse",
     "Foretold",
     "Held",
+    "Launched",
+    "LiveEvent",
     "MemoSaved",
     "Moved",
     "NodeDown",
     "NodeUp",
     "Opened",
     "Outcome",
+    "Paused",
     "PriorityChanged",
     "Rated",
     "Refused",
     "Rejected",
     "Released",
     "Reserved",
+    "ResizeRequested",
     "Resized",
+    "Restarted",
+    "ResumeRequested",
     "Sampled",
     "Started",
     "Stopping",
     "Submitted",
+    "SuspendRequested",
     "Suspended",
     "TenantLimitChanged",
     "Undrained",
@@ -165,7 +186,8 @@ class Ended(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="ended", o
     """An attempt ended.
 
     ``work_s`` is the useful work of the attempt in reference-device seconds; ``lost_s`` the
-    work that must be done again. ``final`` is False when the job returns to the queue.
+    work that must be done again. ``final`` is False when the job returns to the queue. Live:
+    the exit code (negative: the signal that ended it), and in ``detail`` what else is known.
     """
 
     t: float
@@ -175,6 +197,8 @@ class Ended(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="ended", o
     work_s: float
     lost_s: float = 0.0
     final: bool = True
+    code: int = 0
+    detail: str = ""
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="moved", omit_defaults=True):
@@ -233,51 +257,6 @@ class Refused(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="refused
     decision: str
     reason: Reason
     facts: dict[str, Any] = {}
-
-
-class NodeDown(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="node-down", omit_defaults=True):
-    """A node vanished; its jobs are reported lost."""
-
-    t: float
-    node: int
-    cause: str = ""
-
-
-class NodeUp(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="node-up", omit_defaults=True):
-    """A node came back."""
-
-    t: float
-    node: int
-
-
-class DeviceDown(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="device-down", omit_defaults=True):
-    """One device failed; its jobs are reported lost, its neighbours go on."""
-
-    t: float
-    device: int
-    cause: str = ""
-
-
-class DeviceUp(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="device-up", omit_defaults=True):
-    """A device came back."""
-
-    t: float
-    device: int
-
-
-class Drained(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="drained", omit_defaults=True):
-    """A node takes no new jobs; those on it go on."""
-
-    t: float
-    node: int
-    cause: str = ""
-
-
-class Undrained(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="undrained", omit_defaults=True):
-    """A drained node takes jobs again."""
-
-    t: float
-    node: int
 
 
 class CancelRequested(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="cancel", omit_defaults=True):
@@ -375,6 +354,7 @@ Event = (
     | Foretold
     | MemoSaved
     | PoolEvent
+    | LiveEvent
     | Closed
 )
 EVENT_KINDS: tuple[type, ...] = Event.__args__
