@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from cotenant.report.stage import Stage
 from cotenant.report.tables import show
 from cotenant.report.waits import Cause, Refusal, Wait, helped
 
-__all__ = ["Cause", "Explanation", "Neighbour", "Refusal", "Step", "Wait", "explain"]
+__all__ = ["Cause", "Explanation", "Neighbour", "Refusal", "Step", "Wait", "explain", "explain_events"]
 
 
 def explain(log_path: Path, job: str | int) -> Explanation:
@@ -48,7 +48,9 @@ def explain(log_path: Path, job: str | int) -> Explanation:
     LogError
         If the log cannot be read.
     """
-    wanted = f"#{job}" if isinstance(job, int) else job
+    if isinstance(job, int):
+        return explain_events(read_log(log_path), job, where=str(log_path))
+    wanted = job
     digits = wanted.removeprefix("#")
     number = int(digits) if digits != wanted and digits.isascii() and digits.isdigit() else -1
     by_name = _Story(lambda j: j.name == wanted)
@@ -68,6 +70,40 @@ def explain(log_path: Path, job: str | int) -> Explanation:
             f'{log_path} has no job "{show(wanted)}"{hint}; it holds {stage.submitted:,} jobs, numbers from #0'
         )
     return msgspec.structs.replace(story.told(stage), promises=promises.of(story.job.id))
+
+
+def explain_events(
+    events: Iterable[ev.Event], job_id: int, *, where: str = "the log", now_s: float | None = None
+) -> Explanation:
+    """Explain the job of this number from events as they come.
+
+    Parameters
+    ----------
+    where : str
+        What the events are, for messages.
+    now_s : float, optional
+        The present, where the log still grows: waits last until then, and are told as lasting.
+
+    Raises
+    ------
+    InputError
+        If there is no such job among them.
+    """
+    story = _Story(lambda j: j.id == job_id)
+    stage, promises = Stage(), Promises(lambda j: j.id == job_id)
+    for event in events:
+        promises.see(event)
+        story.before(event, stage)
+        stage.see(event)
+        story.after(event, stage)
+    if story.job is None:
+        raise InputError(
+            f'{where} has no job "#{job_id}"; it holds {stage.submitted:,} jobs, numbers from #0'
+        )
+    if now_s is not None:
+        stage.now = max(stage.now, now_s)
+    told = story.told(stage, lasting=now_s is not None)
+    return msgspec.structs.replace(told, promises=promises.of(job_id))
 
 
 def _free_in(facts: dict[str, Any], seen: tuple[int, int]) -> tuple[int, int]:
@@ -304,8 +340,8 @@ class _Story:
         for other in sorted(now - set(self._beside)):
             self._beside[other] = [t, stage.rate(self.job.id)]
 
-    def told(self, stage: Stage) -> Explanation:
-        """Everything collected."""
+    def told(self, stage: Stage, *, lasting: bool = False) -> Explanation:
+        """Everything collected; ``lasting``: the log still grows."""
         job = self.job
         if job is None:
             raise InputError("no such job in the log")
@@ -319,20 +355,21 @@ class _Story:
             job.name,
             job.gpus,
             self._outcome,
-            self._verdict or self._standing(waits, stage),
+            self._verdict or self._standing(waits, stage, lasting=lasting),
             tuple(self._steps),
             waits,
             joined(self._past + still),
             helped(waits),
         )
 
-    def _standing(self, waits: tuple[Wait, ...], stage: Stage) -> str:
+    def _standing(self, waits: tuple[Wait, ...], stage: Stage, *, lasting: bool) -> str:
+        end = "" if lasting else " when the log ends"
         if self._outcome == "running":
-            return "still running when the log ends."
+            return f"{'' if lasting else 'still '}running{end}."
         waited = format_duration(stage.now - waits[-1].start_s) if waits else "n/a"
         why = waits[-1].why if waits else ""
         hope = "" if "never fits" in why else " (not now, which is not never)"
-        return f"WAITING{' ' if why else ''}{why}; has waited {waited} when the log ends{hope}."
+        return f"WAITING{' ' if why else ''}{why}; has waited {waited}{end}{hope}."
 
 
 _TOUCHES = (ev.Started, ev.Ended, ev.Suspended, ev.Moved, ev.Released, ev.Resized)
