@@ -23,6 +23,7 @@
         ├── ConflictError     the same request id with other content, or a state that does not allow it
         ├── DeniedError       no token, a wrong one, or not this tenant's
         ├── NotFoundError     no such job or device
+        ├── StateError        saved state that cannot be used: torn, of another model, of a newer format
         └── UnreachableError  no scheduler answers
 
 Expected refusals (no room, quota reached) are values, see ``model.plan.Refusal``;
@@ -52,6 +53,7 @@ __all__ = [
     "QuantityError",
     "ReplayMismatchError",
     "StaleViewError",
+    "StateError",
     "StoreError",
     "TraceError",
     "UnknownNameError",
@@ -188,6 +190,10 @@ class DeniedError(LiveError):
 
 class NotFoundError(LiveError):
     """No such job, device or request."""
+
+
+class StateError(LiveError):
+    """Saved state of a job that cannot be used; says what was found and what to do."""
 
 
 class UnreachableError(LiveError):
