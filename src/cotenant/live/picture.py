@@ -7,19 +7,16 @@ are many, then only the log knows them.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from cotenant.live.entries import ENDED, Entry, Triple, ended_words, view_of
+from cotenant.live.entries import ENDED, Entry, Triple, view_of
+from cotenant.live.fold import Asked, LiveFold
 from cotenant.live.views import JobView, Resident
 from cotenant.model import events as ev
-from cotenant.model.liveports import AttemptPaused, Clock, Progress
-from cotenant.model.placement import WHOLE
-from cotenant.report.phrases import facts_in_words
-from cotenant.report.reasons import meaning
+from cotenant.model.liveports import Clock, Progress
 
 __all__ = ["Picture", "Told"]
 
@@ -29,7 +26,7 @@ Told = Callable[[int, str, dict[str, Any]], None]
 _KEPT = 5000
 
 
-class Picture:
+class Picture(LiveFold):
     """Jobs, who is where, and counts, as the log tells them.
 
     Parameters
@@ -58,22 +55,12 @@ class Picture:
         names: Sequence[str] = (),
         types: Sequence[str] = (),
         *,
-        asked: Callable[[int], tuple[tuple[str, ...], tuple[int, ...]]] | None = None,
+        asked: Asked | None = None,
         kept: int = _KEPT,
     ) -> None:
+        super().__init__(types, asked=asked, kept=kept)
         self.events = 0
-        self.opened: ev.Opened | None = None
-        self._clock, self._names, self._types, self._asked = clock, tuple(names), tuple(types), asked
-        self._entries: dict[int, Entry] = {}
-        self._ended: deque[int] = deque()
-        self._kept = kept
-        self._waiting: dict[int, None] = {}
-        self._on: dict[int, list[int]] = {}
-        self._leaving: dict[int, tuple[int, ...]] = {}
-        self._foretold: dict[tuple[str, tuple[str, ...]], tuple[Triple, ...]] = {}
-        self._counts = dict.fromkeys(("submitted", *sorted(ENDED)), 0)
-        self._down: dict[int, str] = {}
-        self._drained = False
+        self._clock, self._names = clock, tuple(names)
         self._lock = threading.RLock()
         self._listeners: list[Told] = []
 
@@ -84,40 +71,26 @@ class Picture:
         with self._lock:
             for event in events:
                 self.events += 1
-                handler = _HANDLERS.get(type(event))
-                if handler is not None:
-                    handler(self, event)
+                self.fold(event)
                 if self._listeners:
                     self._tell(event)
 
     def report(self, report: object) -> None:
-        """Take what a job says of itself, and whether it is paused: neither is in the log."""
-        if not isinstance(report, (Progress, AttemptPaused)):
+        """Take what a job says of itself, which is not in the log."""
+        if not isinstance(report, Progress):
             return
         with self._lock:
             entry = self._entries.get(report.id)
             if entry is None or entry.status in ENDED:
                 return
-            if isinstance(report, AttemptPaused):
-                if entry.status in ("running", "paused"):
-                    entry.status = "paused" if report.paused else "running"
-                    entry.reason = "paused by signal, holding its memory" if report.paused else ""
-                kind: str = "paused"
-            else:
-                kind = "progress"
-                entry.steps, entry.total_steps = report.steps, report.total or entry.total_steps
-                entry.step_s = report.step_s or entry.step_s
-                entry.memory_used_bytes, entry.cpu_s = report.memory_bytes, report.cpu_s
+            entry.steps, entry.total_steps = report.steps, report.total or entry.total_steps
+            entry.step_s = report.step_s or entry.step_s
+            entry.memory_used_bytes, entry.cpu_s = report.memory_bytes, report.cpu_s
             entry.serial = report.serial
             if self._listeners:
                 facts = {**msgspec.to_builtins(report), "tenant": entry.job.tenant}
-                self._pass_on(self.events, kind, facts)
-
-    def ended_as(self, job_id: int, code: int | None, detail: str) -> None:
-        """How the process of a job that ends ended: exit code (negative: signal), and words."""
-        with self._lock:
-            if (entry := self._entries.get(job_id)) is not None:
-                entry.exit_code, entry.detail = code, detail
+                facts.pop("type", None)
+                self._pass_on(self.events, "progress", facts)
 
     def subscribe(self, told: Told) -> Callable[[], None]:
         """Be told of every change from now on; returns how to stop."""
@@ -149,150 +122,6 @@ class Picture:
         for told in tuple(self._listeners):
             told(number, kind, facts)
 
-    # -- folding -----------------------------------------------------------------------
-
-    def _on_opened(self, event: ev.Opened) -> None:
-        if self.opened is None:
-            self.opened = event
-        if not self._types:
-            self._types = tuple(k for node in event.cluster.nodes for k, n in node.gpus for _ in range(n))
-
-    def _submitted(self, event: ev.Submitted) -> None:
-        job = event.job
-        command, after = self._asked(job.id) if self._asked is not None else ((), ())
-        entry = Entry(job, priority=job.priority, expected_s=event.expected_s, command=command, after=after)
-        self._entries[job.id] = entry
-        self._waiting[job.id] = None
-        self._counts["submitted"] += 1
-
-    def _rejected(self, event: ev.Rejected) -> None:
-        if (entry := self._entries.get(event.id)) is None:
-            return
-        cancelled = event.reason in ("cancelled", "left")
-        numbers = f" ({facts_in_words(event.facts)})" if event.facts else ""
-        entry.reason = "cancelled while it waited" if cancelled else f"{meaning(event.reason)}{numbers}"
-        self._end(entry, "cancelled" if cancelled else "rejected", event.t)
-
-    def _started(self, event: ev.Started) -> None:
-        if (entry := self._entries.get(event.id)) is None:
-            return
-        self._waiting.pop(event.id, None)
-        entry.status, entry.attempt, entry.node, entry.why = (
-            "running",
-            event.attempt,
-            event.node,
-            event.why.rule,
-        )
-        entry.hold, entry.facts, entry.exit_code, entry.detail = "", {}, None, ""
-        entry.rate, entry.rated_s, entry.since_s = 1.0, event.t, event.t
-        if entry.started_s < 0:
-            entry.started_s = event.t
-        if not event.resumed:
-            entry.work_s, entry.steps = 0.0, 0
-        entry.after = ()
-        self._place(entry, event.devices)
-        entry.share = event.share or WHOLE
-
-    def _rated(self, event: ev.Rated) -> None:
-        if (entry := self._entries.get(event.id)) is not None:
-            entry.work_s, entry.rated_s = entry.work_at(event.t), event.t
-            entry.rate = event.rate
-
-    def _sampled(self, event: ev.Sampled) -> None:
-        if (entry := self._entries.get(event.id)) is not None:
-            entry.sample = event
-
-    def _stopping(self, event: ev.Stopping) -> None:
-        if (entry := self._entries.get(event.id)) is not None:
-            entry.work_s = entry.work_at(event.t)
-            entry.rated_s = event.t
-            entry.status = "stopping"
-            whom = f" for job {event.beneficiary}" if event.beneficiary >= 0 else ""
-            entry.reason = f"{'saves its state' if event.suspend else 'leaves its devices'}{whom}"
-
-    def _suspended(self, event: ev.Suspended) -> None:
-        if (entry := self._entries.get(event.id)) is not None:
-            entry.suspensions += 1
-            entry.work_s = event.work_s
-            self._requeue(entry, "held" if entry.held else "suspended")
-
-    def _on_ended(self, event: ev.Ended) -> None:
-        if (entry := self._entries.get(event.id)) is None:
-            return
-        entry.work_s = event.work_s
-        entry.exit_code = getattr(event, "code", None) if entry.exit_code is None else entry.exit_code
-        entry.detail = getattr(event, "detail", "") or entry.detail
-        if not event.final:
-            entry.reason = f"attempt {event.attempt} ended: {event.outcome}"
-            self._requeue(entry, "held" if entry.held else "waiting")
-            return
-        if event.outcome == "done" and entry.exit_code is None:
-            entry.exit_code = 0
-        entry.reason = ended_words(event.outcome, entry, event.t - max(entry.since_s, 0.0))
-        self._end(entry, event.outcome, event.t)
-
-    def _requeue(self, entry: Entry, status: str) -> None:
-        entry.status = status
-        self._place(entry, ())
-        entry.sample, entry.share = None, WHOLE
-        self._waiting[entry.job.id] = None
-
-    def _end(self, entry: Entry, status: str, t: float) -> None:
-        entry.status, entry.ended_s = status, t
-        self._waiting.pop(entry.job.id, None)
-        last = entry.devices
-        self._place(entry, ())
-        entry.devices = last  # where it ran stays to be seen
-        self._counts[status] += 1
-        self._ended.append(entry.job.id)
-        while len(self._ended) > self._kept:
-            self._entries.pop(self._ended.popleft(), None)
-
-    def _moved(self, event: ev.Moved) -> None:
-        if (entry := self._entries.get(event.id)) is not None:
-            old = entry.devices
-            self._place(entry, tuple(sorted({*old, *event.devices})))
-            entry.share = event.share or WHOLE
-
-    def _released(self, event: ev.Released) -> None:
-        if (entry := self._entries.get(event.id)) is not None:
-            self._place(entry, tuple(d for d in entry.devices if d not in event.devices))
-
-    def _resized(self, event: ev.Resized) -> None:
-        if (entry := self._entries.get(event.id)) is not None:
-            self._place(entry, event.devices)
-            entry.share = event.share or WHOLE
-
-    def _on_held(self, event: ev.Held) -> None:
-        if (entry := self._entries.get(event.id)) is not None:
-            entry.hold, entry.facts = str(event.reason), event.facts
-
-    def _priority(self, event: ev.PriorityChanged) -> None:
-        if (entry := self._entries.get(event.id)) is not None:
-            entry.priority = event.priority
-
-    def _on_foretold(self, event: ev.Foretold) -> None:
-        told = tuple(zip(event.mean, event.low, event.high, strict=True))
-        self._foretold[(event.device_type, event.models)] = told
-
-    def _device_down(self, event: ev.DeviceDown) -> None:
-        self._down[event.device] = event.cause or "down"
-
-    def _device_up(self, event: ev.DeviceUp) -> None:
-        self._down.pop(event.device, None)
-
-    def _on_drained(self, event: ev.Drained | ev.Undrained) -> None:
-        self._drained = isinstance(event, ev.Drained)
-
-    def _place(self, entry: Entry, devices: tuple[int, ...]) -> None:
-        job_id = entry.job.id
-        for device in entry.devices:
-            if job_id in self._on.get(device, ()):
-                self._on[device].remove(job_id)
-        entry.devices = devices
-        for device in devices:
-            self._on.setdefault(device, []).append(job_id)
-
     # -- asked by anybody --------------------------------------------------------------
 
     def name_of(self, device: int) -> str:
@@ -309,6 +138,23 @@ class Picture:
         with self._lock:
             entry = self._entries.get(job_id)
             return None if entry is None else self._view(entry)
+
+    def show(self, entry: Entry, reason: str = "") -> JobView:
+        """How an entry that is not kept here would be shown."""
+        with self._lock:
+            found = view_of(
+                entry,
+                now=self._clock.now(),
+                wall=self._clock.wall,
+                names=self.name_of,
+                predicted=None,
+                ahead=0,
+            )
+        return msgspec.structs.replace(found, reason=reason) if reason else found
+
+    def blank(self) -> Picture:
+        """Another of the same machine that has seen nothing."""
+        return Picture(self._clock, self._names, self._types, asked=self._asked, kept=self._kept)
 
     def jobs(self, *, tenant: str | None = None, live_only: bool = False, limit: int = 1000) -> list[JobView]:
         """The newest ``limit`` of them, newest last; of all tenants, or of one."""
@@ -356,6 +202,11 @@ class Picture:
             if device in self._down:
                 return f"down: {self._down[device]}"
             return "drained" if self._drained else "up"
+
+    def foreign(self, device: int) -> tuple[int, tuple[int, ...]]:
+        """Memory of a device that processes outside the scheduler hold, and their pids."""
+        with self._lock:
+            return self._foreign.get(device, (0, ()))
 
     def counts(self) -> dict[str, int]:
         """Jobs submitted, ended by outcome, and live by status."""
@@ -408,26 +259,3 @@ class Picture:
             predicted_speed=self._predicted(entry, device),
             measured_speed=sample.co_speed if sample is not None and sample.co_speed else None,
         )
-
-
-_HANDLERS: dict[type, Callable[[Picture, Any], None]] = {
-    ev.Opened: Picture._on_opened,
-    ev.Submitted: Picture._submitted,
-    ev.Rejected: Picture._rejected,
-    ev.Started: Picture._started,
-    ev.Rated: Picture._rated,
-    ev.Sampled: Picture._sampled,
-    ev.Stopping: Picture._stopping,
-    ev.Suspended: Picture._suspended,
-    ev.Ended: Picture._on_ended,
-    ev.Moved: Picture._moved,
-    ev.Released: Picture._released,
-    ev.Resized: Picture._resized,
-    ev.Held: Picture._on_held,
-    ev.PriorityChanged: Picture._priority,
-    ev.Foretold: Picture._on_foretold,
-    ev.DeviceDown: Picture._device_down,
-    ev.DeviceUp: Picture._device_up,
-    ev.Drained: Picture._on_drained,
-    ev.Undrained: Picture._on_drained,
-}

@@ -1,0 +1,149 @@
+"""The read model shows what the log says, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cotenant.live.picture import Picture
+from cotenant.model import events as ev
+from cotenant.model.cluster import Cluster, DeviceType
+from cotenant.model.jobs import Job
+from cotenant.model.liveports import Progress
+from cotenant.model.placement import Share
+from cotenant.model.plan import Reason, Why
+
+GIB = 1 << 30
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.t = 0.0
+
+    def now(self) -> float:
+        return self.t
+
+    def wall(self, t: float) -> float:
+        return 1000.0 + t
+
+
+def opened() -> ev.Opened:
+    cluster = Cluster.uniform(2, gpu_type=DeviceType(name="cpu x1", memory_bytes=8 * GIB))
+    return ev.Opened(0.0, 1, "0", 0, "cotenant", {}, {}, cluster, {}, {}, {})
+
+
+def made(**options: Any) -> tuple[Picture, Clock]:
+    clock = Clock()
+    picture = Picture(clock, ["cpu:0", "cpu:1"], **options)
+    picture.see([opened()])
+    return picture, clock
+
+
+def job(number: int, **fields: Any) -> Job:
+    return Job(number, f"job-{number}", float(number), tenant=fields.pop("tenant", "a"), **fields)
+
+
+def test_a_job_waits_runs_and_ends_with_its_times_and_its_exit_code() -> None:
+    picture, clock = made()
+    picture.see([ev.Submitted(1.0, job(1)), ev.Held(1.0, 1, Reason.NO_CAPACITY, {"free_gpus": 0})])
+    view = picture.job(1)
+    assert view is not None
+    assert (view.status, view.submitted, view.started) == ("waiting", 1001.0, None)
+    assert view.reason == "not now: too few devices are free (free gpus 0)"
+    picture.see([ev.Started(5.0, 1, 1, (1,), why=Why("free-devices"))])
+    view = picture.job(1)
+    assert view is not None
+    assert (view.status, view.started, view.devices, view.reason) == ("running", 1005.0, ("cpu:1",), "")
+    picture.see([ev.Ended(65.0, 1, 1, "failed", 0.0, code=3)])
+    view = picture.job(1)
+    assert view is not None
+    assert (view.status, view.ended, view.exit_code) == ("failed", 1065.0, 3)
+    assert view.reason == "failed with exit code 3 after 1m 0s"
+    assert picture.residents(1) == ()
+
+
+def test_neighbours_are_shown_with_the_speed_that_was_foretold_and_the_one_measured() -> None:
+    picture, _ = made()
+    share = Share("spatial", 2 * GIB, 0)
+    picture.see(
+        [
+            ev.Submitted(0.0, job(0, model="A")),
+            ev.Submitted(0.0, job(1, model="B")),
+            ev.Started(1.0, 0, 1, (0,), share),
+            ev.Started(1.0, 1, 1, (0,), share),
+            ev.Foretold(1.0, "gpu", ("A", "B"), (0.9, 0.6), (0.8, 0.5), (1.0, 0.7)),
+            ev.Foretold(1.0, "cpu x1", ("A", "B"), (0.8, 0.7), (0.7, 0.6), (0.9, 0.8)),
+            ev.Sampled(9.0, 1, 1, 100.0, 90.0, 110.0, 0.65),
+        ]
+    )
+    first, second = picture.residents(0)
+    assert (first.id, first.predicted_speed, first.measured_speed) == (0, (0.8, 0.7, 0.9), None)
+    assert (second.id, second.predicted_speed, second.measured_speed) == (1, (0.7, 0.6, 0.8), 0.65)
+    assert picture.held(0) == (4 * GIB, 0)
+    assert picture.held(1) == (0, 0)
+    picture.see([ev.Ended(10.0, 1, 1, "done", 10.0)])
+    (alone,) = picture.residents(0)
+    assert alone.predicted_speed == (1.0, 1.0, 1.0)
+
+
+def test_a_job_held_by_its_owner_says_so_until_it_is_resumed() -> None:
+    picture, _ = made()
+    picture.see([ev.Submitted(0.0, job(0)), ev.Started(0.0, 0, 1, (0,)), ev.SuspendRequested(4.0, 0)])
+    picture.see([ev.Stopping(4.0, 0, 1)])
+    assert picture.job(0).status == "stopping"  # type: ignore[union-attr]
+    picture.see([ev.Suspended(5.0, 0, 1, 4.0)])
+    view = picture.job(0)
+    assert view is not None
+    assert (view.status, view.suspensions) == ("held", 1)
+    assert view.reason == "suspended by its owner; resume lets it go on"
+    picture.see([ev.ResumeRequested(6.0, 0)])
+    assert picture.job(0).status == "suspended"  # type: ignore[union-attr]
+
+
+def test_what_a_job_tells_of_itself_gives_its_end() -> None:
+    picture, clock = made()
+    picture.see([ev.Submitted(0.0, job(0)), ev.Started(0.0, 0, 1, (0,))])
+    picture.report(Progress(id=0, attempt=1, serial=1, steps=40, total=100, step_s=0.5, memory_bytes=7))
+    clock.t = 20.0
+    view = picture.job(0)
+    assert view is not None
+    assert (view.steps, view.total_steps, view.memory_used_bytes) == (40, 100, 7)
+    assert view.ends_at == pytest.approx((1050.0, 1047.0, 1053.0))
+
+
+def test_only_so_many_ended_jobs_are_remembered_and_all_are_counted() -> None:
+    picture, _ = made(kept=3)
+    for number in range(5):
+        picture.see([ev.Submitted(0.0, job(number)), ev.Rejected(1.0, number, "cancelled")])
+    assert [view.id for view in picture.jobs()] == [2, 3, 4]
+    assert picture.job(0) is None
+    assert picture.counts()["cancelled"] == 5
+
+
+def test_tenants_newest_jobs_and_names() -> None:
+    picture, _ = made()
+    picture.see([ev.Submitted(0.0, job(n, tenant="ab"[n % 2])) for n in range(6)])
+    assert [view.id for view in picture.jobs(tenant="b", limit=2)] == [3, 5]
+    assert picture.named("job-4", None) == 4
+    assert picture.named("job-4", "b") is None
+
+
+def test_foreign_use_and_lost_devices_are_kept_until_they_are_over() -> None:
+    picture, _ = made()
+    picture.see([ev.ForeignUse(1.0, 0, GIB, (77,)), ev.DeviceDown(1.0, 1, "fell off the bus")])
+    assert picture.foreign(0) == (GIB, (77,))
+    assert picture.device_state(1) == "down: fell off the bus"
+    picture.see([ev.ForeignUse(2.0, 0), ev.DeviceUp(2.0, 1), ev.Drained(2.0, 0)])
+    assert picture.foreign(0) == (0, ())
+    assert picture.device_state(1) == "drained"
+
+
+def test_listeners_are_told_with_the_number_of_the_event_and_whose_job_it_is() -> None:
+    picture, _ = made()
+    heard: list[tuple[int, str, Any]] = []
+    stop = picture.subscribe(lambda number, kind, facts: heard.append((number, kind, facts["tenant"])))
+    picture.see([ev.Submitted(0.0, job(0))])
+    stop()
+    picture.see([ev.Started(0.0, 0, 1, (0,))])
+    assert heard == [(2, "submitted", "a")]
