@@ -45,7 +45,7 @@ def job(number: int, **fields: Any) -> Job:
 
 
 def test_a_job_waits_runs_and_ends_with_its_times_and_its_exit_code() -> None:
-    picture, clock = made()
+    picture, _clock = made()
     picture.see([ev.Submitted(1.0, job(1)), ev.Held(1.0, 1, Reason.NO_CAPACITY, {"free_gpus": 0})])
     view = picture.job(1)
     assert view is not None
@@ -59,7 +59,7 @@ def test_a_job_waits_runs_and_ends_with_its_times_and_its_exit_code() -> None:
     view = picture.job(1)
     assert view is not None
     assert (view.status, view.ended, view.exit_code) == ("failed", 1065.0, 3)
-    assert view.reason == "failed with exit code 3 after 1m 0s"
+    assert view.reason == "failed with exit code 3 after 1m"
     assert picture.residents(1) == ()
 
 
