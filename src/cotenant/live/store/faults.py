@@ -42,6 +42,16 @@ _POSTGRES = {
     "XX001": "the database is damaged; restore the last backup (pg_restore)",
     "XX002": "an index of the database is damaged; run REINDEX DATABASE, then cotenant doctor",
 }
+_AT_THE_DOOR = {
+    "does not exist": "3D000",
+    "password authentication failed": "28P01",
+    "no password supplied": "28P01",
+    "no pg_hba.conf entry": "28000",
+    "authentication failed": "28000",
+    "too many clients": "53300",
+    "is starting up": "57P03",
+    "is shutting down": "57P03",
+}
 _ASK = "see the server's own log"
 
 
@@ -80,6 +90,9 @@ def _advice(error: DBAPIError) -> str:
     if isinstance(origin, sqlite3.Error):
         return said
     state = getattr(origin, "sqlstate", None) or getattr(getattr(origin, "diag", None), "sqlstate", None)
+    if state is None:
+        # Refusals at the door come without a code.
+        state = next((found for words, found in _AT_THE_DOOR.items() if words in said), None)
     if state is None:
         return f"the database server does not answer; see that it runs, and the URL of --store ({said})"
     return f"{_POSTGRES.get(state, _ASK)} (PostgreSQL says: {said})"
