@@ -23,10 +23,11 @@ ALLOWED: dict[str, set[str]] = {
     "predictors": {"model", "profiles"},
     "policies": {"model"},
     "engine": {"model"},
-    "executors": {"model"},
+    # Processes are held to their shares by back ends.
+    "executors": {"model", "shares"},
     "report": {"model"},
-    # A simulation of limiters by itself: it knows containers and kernels, no jobs.
-    "shares": set(),
+    # Limiters, simulated and real: they know shares, no jobs.
+    "shares": {"model"},
     # What runs inside a job stands alone, so that it starts quickly and can be copied.
     "runtime": set(),
     # Blocks of saved state, with owners and readers.
@@ -77,6 +78,9 @@ ALLOWED: dict[str, set[str]] = {
 EXCEPTIONS: dict[str, set[str]] = {
     # The simulated world is the one place where the measured truth is read.
     "executors/simulated.py": {"profiles"},
+    # Devices of this machine are found, named and watched by those who measure them.
+    "executors/local/devices.py": {"profiles"},
+    "executors/local/watch.py": {"profiles"},
 }
 EXTRA_MODULES: dict[str, set[str]] = {
     # Reports are made from logs, so they may read them, and nothing else of the engine. When a job

@@ -173,6 +173,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus : int
         Gang size; more than one process each only if the command says so: the host sets
         torchrun-style rendezvous variables.
+    processes : {"one", "per-device"}
+        ``per-device``: the command is started once for each device, with ``RANK`` and its kin; if one
+        fails, all are ended.
     """
 
     id: int
@@ -189,6 +192,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resume: bool = False
     gpus: int = 1
     tenant: str = ""
+    processes: Literal["one", "per-device"] = "one"
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
