@@ -8,7 +8,9 @@ from typing import Any
 
 from cotenant.live.entries import ENDED, Entry, Triple, ended_words
 from cotenant.model import events as ev
+from cotenant.model.asking import asked_job
 from cotenant.model.placement import WHOLE
+from cotenant.model.plan import Refusal
 from cotenant.report.phrases import facts_in_words
 from cotenant.report.reasons import meaning
 
@@ -200,6 +202,13 @@ class LiveFold:
             if entry.status == "held":
                 entry.status = "suspended" if entry.work_s > 0.0 else "waiting"
 
+    def _resize_requested(self, event: ev.ResizeRequested) -> None:
+        entry = self._entries.get(event.id)
+        if entry is not None and entry.status in ("waiting", "held", "suspended"):
+            job = asked_job(entry.job, event)
+            if not isinstance(job, Refusal):
+                entry.job = job
+
     def _paused(self, event: ev.Paused) -> None:
         if (entry := self._entries.get(event.id)) is not None and entry.status in ("running", "paused"):
             entry.work_s, entry.rated_s = entry.work_at(event.t), event.t
@@ -249,6 +258,7 @@ _HANDLERS: dict[type, Callable[[LiveFold, Any], None]] = {
     ev.Launched: LiveFold._launched,
     ev.SuspendRequested: LiveFold._suspend_requested,
     ev.ResumeRequested: LiveFold._resume_requested,
+    ev.ResizeRequested: LiveFold._resize_requested,
     ev.Paused: LiveFold._paused,
     ev.ForeignUse: LiveFold._foreign_use,
     ev.Awaited: LiveFold._awaited,

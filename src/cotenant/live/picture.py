@@ -75,6 +75,13 @@ class Picture(LiveFold):
                 if self._listeners:
                     self._tell(event)
 
+    def recall(self, events: Iterable[ev.Event]) -> None:
+        """Take events of before: nobody is told of them."""
+        with self._lock:
+            for event in events:
+                self.events += 1
+                self.fold(event)
+
     def report(self, report: object) -> None:
         """Take what a job says of itself, which is not in the log."""
         if not isinstance(report, Progress):
