@@ -203,9 +203,10 @@ def _record(gpus: int) -> Any:
         max_size=40,
     ),
     nodes=st.integers(1, 2),
+    elastic=st.booleans(),
 )
 def test_the_job_that_waits_longest_starts_in_time(
-    jobs: list[tuple[int, float, float, int]], nodes: int
+    jobs: list[tuple[int, float, float, int]], nodes: int, *, elastic: bool
 ) -> None:
     quantum_s, longest_s, save_s, load_s, turn_s = 60.0, 400.0, 5.0, 5.0, 90.0
     policy = Cotenant(quantum_s=quantum_s, longest_wait_s=longest_s, turn_s=turn_s)
@@ -214,7 +215,10 @@ def test_the_job_that_waits_longest_starts_in_time(
         h.submit(
             f"j{k}", gpus=gpus, at_s=at_s, runs_s=runs_s, priority=priority, model="m",
             memory_bytes=GIB, state_bytes=5_000_000_000,
+            min_gpus=1 if elastic and k % 2 else 0, max_gpus=gpus + 2 if elastic and k % 2 else 0,
         )  # fmt: skip
+    # A job that is just being given another size saves and loads once more.
+    load_s += (save_s + load_s) * elastic
     lines = {True: Line(), False: Line()}
     for event in h.run().events:
         if isinstance(event, ev.Submitted):

@@ -18,8 +18,11 @@ from cotenant.model.view import View
 from cotenant.policies.company.crowded import Crowded, part
 from cotenant.policies.company.ranked import RankedCandidates
 from cotenant.policies.company.verdicts import Bounds
+from cotenant.policies.elastic.sizes import Elastics, growth, larger, smaller
+from cotenant.policies.elastic.workplan import is_elastic
 from cotenant.policies.preemption.claims import Owed, entitle, honour
-from cotenant.policies.preemption.room import make_room
+from cotenant.policies.preemption.holders import Holders
+from cotenant.policies.preemption.room import at_ceiling, make_room
 from cotenant.policies.preemption.yielding import Yielding
 from cotenant.policies.queues.circles import circle_of, share_of
 from cotenant.policies.queues.levels import top_level
@@ -53,6 +56,11 @@ class Cotenant(Params):
         it is not stopped before it has run for this long.
     move_gain : float
         A job moves to free devices if it gains this many times the price of moving; 0 never moves.
+    long_jobs : float
+        Jobs of more than so many times the mean service go by submission; 0: none.
+    resize_gain : float
+        An elastic job grows if it gains this many times the price, and is left with fewer devices than it
+        declares only if it has work for so long; 0 never resizes.
     """
 
     def __init__(
@@ -66,6 +74,7 @@ class Cotenant(Params):
         turn_s: float = 14400.0,
         move_gain: float = 2.0,
         long_jobs: float = 4.0,
+        resize_gain: float = 10.0,
     ) -> None:
         self.long_jobs = long_jobs
         for name, value in (
@@ -73,6 +82,7 @@ class Cotenant(Params):
             ("longest_wait_s", longest_wait_s),
             ("turn_s", turn_s),
             ("move_gain", move_gain),
+            ("resize_gain", resize_gain),
         ):
             if not 0.0 <= value < _INF:
                 raise ConfigError(f"{name} must be zero or more and finite, found {value}")
@@ -85,6 +95,7 @@ class Cotenant(Params):
             turn_s,
             move_gain,
         )
+        self.resize_gain = resize_gain
         self._bounds = Bounds(min_speed, min_gain, 0.0, doubt)
 
     def decide(self, view: View) -> Plan:
@@ -107,11 +118,16 @@ class Cotenant(Params):
             if plan is not None:
                 return plan
         wake, holds = _INF, list[Decision]()
+        elastics = view.index(Elastics) if self.resize_gain else None
         if len(view.queue):
             owed = self._owed(view, index)
-            plan, wake = owed.plan or self._start(index, holds), owed.wake_s
+            plan, wake = owed.plan or self._start(view, index, holds), owed.wake_s
             if plan is not None:
                 return plan
+            if elastics is not None and (elastics.waiting or elastics.jobs):
+                plan = self._resized(view, index, elastics, blocked=owed.blocked)
+                if plan is not None:
+                    return Plan((*holds, *plan.decisions), again=True)
             # Who has waited too long needs devices that are kept for others: no more are kept until it has some.
             if not owed.blocked:
                 giving = self._giving(view)
@@ -120,13 +136,25 @@ class Cotenant(Params):
                 if decisions:
                     return Plan((*holds, *decisions), again=True)
                 wake = min(wake, giving.next_turn_s())
-        if not holds and self.move_gain and any(view.ledger.free_count):
-            plan = self._spread(view, crowded)
+        if any(view.ledger.free_count):
+            plan, grow_s = self._fill(view, crowded, elastics, holds)
             if plan is not None:
                 return plan
+            wake = min(wake, grow_s)
         if holds or wake < _INF:
             return Plan(tuple(holds), wake_at_s=wake if wake < _INF else None)
         return EMPTY
+
+    def _fill(
+        self, view: View, crowded: Crowded, elastics: Elastics | None, holds: list[Decision]
+    ) -> tuple[Plan | None, float]:
+        """Give what nobody waits for to running jobs; when to look again, if not before the next event."""
+        wake_s = _INF
+        if elastics is not None and elastics.jobs:
+            resize, wake_s = growth(view, elastics, self.resize_gain)
+            if resize is not None:
+                return Plan((*holds, resize), again=True), wake_s
+        return self._spread(view, crowded) if not holds and self.move_gain else None, wake_s
 
     def _owed(self, view: View, index: RankedCandidates) -> Owed:
         """What jobs are due that devices are kept for, or that have waited too long; else when one will be."""
@@ -145,7 +173,29 @@ class Cotenant(Params):
     def _giving(self, view: View) -> Yielding:
         return view.index(Yielding, self.quantum_s, self.turn_s)
 
-    def _start(self, index: RankedCandidates, holds: list[Decision]) -> Plan | None:
+    def _resized(
+        self, view: View, index: RankedCandidates, elastics: Elastics, *, blocked: bool
+    ) -> Plan | None:
+        """Start the first elastic job that fewer devices will do for, else take devices from elastic jobs."""
+        waiting = index.first_waiting()
+        if elastics.waiting:
+            for record, _ in waiting:
+                start = smaller(view, record)
+                if start is not None:
+                    return Plan((start,))
+        if blocked or not elastics.jobs:
+            return None
+        giving = self._giving(view)
+        giving.turn()
+        holders = Holders(view, giving, elastics, self.resize_gain)
+        for record, _ in waiting:
+            if record.shape.gpus and not (view.books.limits and at_ceiling(view, index, record)):
+                taken = holders.give(record, index.level(record))
+                if taken:
+                    return Plan(taken)
+        return None
+
+    def _start(self, view: View, index: RankedCandidates, holds: list[Decision]) -> Plan | None:
         """Start the first waiting job that finds free devices or neighbours that it suits."""
         while index.heap:
             candidate = index.next()
@@ -154,6 +204,8 @@ class Cotenant(Params):
             record, alone, beside = candidate
             start = index.anywhere(record, alone=alone, beside=beside)
             if start is not None:
+                if self.resize_gain and alone and len(view.queue) == 1 and is_elastic(record.job):
+                    start = larger(view, record, start)
                 return Plan((*holds, start), again=True)
             index.exhausted()
             if beside or circle_of(record.job) is None:
@@ -170,7 +222,7 @@ class Cotenant(Params):
             if view.now < record.rated_s:
                 continue
             devices = find_whole(ledger, record.shape)
-            if devices is None or record.place is None:
+            if devices is None or record.place is None or len(record.place.devices) != len(devices):
                 continue
             # Only to devices as fast as those it has.
             types = layout.types

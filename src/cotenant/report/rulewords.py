@@ -38,6 +38,11 @@ RULE_WORDS: dict[str, str] = {
     "room-lost": "what was kept can be had no more, so it is given up",
     "longest-wait": "it has waited as long as anybody may, so the devices that can be empty soonest are kept for it alone",
     "overdue-first": "the one that is told to go has had its quantum, and the other has waited as long as anybody may",
+    "sized-to-free": "it runs on any number of devices of its range, and so many of those that are free now are of use to it",
+    "grown-to-free": "devices are free that nobody who waits can use, and of the elastic jobs that end sooner with more of them by "
+    "many times the price of the change it has least left to do",
+    "gives-devices": "somebody waits who fits nowhere, and it goes on with fewer: what it holds beyond what it declares first, else "
+    "because it would have to give way",
     "own-devices": "devices are free, and alone there it ends sooner by more than the price of moving",
     "not-as-foretold": "measured, a job beside it is slower than any may be, whatever was predicted",
     "shortest-service": "of those that fit, it is predicted to need least GPU time, and devices are free for it",

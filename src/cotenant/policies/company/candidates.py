@@ -87,10 +87,11 @@ class Candidates(Index):
         short = 0.0 < record.predicted_s <= self._guest_s
         tenant = job.tenant if self._limited and job.tenant in self._limited else ""
         circle = circle_of(job)
-        key = (shape.number, job.model, short, circle, tenant)
+        least = job.min_gpus if job.max_gpus > job.min_gpus else 0
+        key = (shape.number, job.model, short, circle, tenant, least)
         found = self._pair_of.get(key)
         if found is None:
-            demand = self._demand(shape, tenant)
+            demand = self._demand(shape, tenant, least)
             beside = None
             if circle is not None and job.gpus:
                 beside = self._class(job, shape, circle, tenant, short=short)
@@ -98,8 +99,8 @@ class Candidates(Index):
             self._pairs.append(found)
         return found
 
-    def _demand(self, shape: Shape, tenant: str) -> DemandLine:
-        key = (shape.gpus, shape.types, shape.cpu_milli, shape.host_bytes, tenant)
+    def _demand(self, shape: Shape, tenant: str, least: int) -> DemandLine:
+        key = (shape.gpus, shape.types, shape.cpu_milli, shape.host_bytes, tenant, least)
         found = self._demand_of.get(key)
         if found is None:
             found = self._demand_of[key] = DemandLine(len(self._demands), shape)

@@ -10,6 +10,7 @@ from cotenant.model.records import JobRecord, Status
 from cotenant.model.rules import check_stop
 from cotenant.model.view import Index, View
 from cotenant.policies.company.ranked import learned_top
+from cotenant.policies.elastic.sizes import size_speed
 from cotenant.policies.preemption.yielding import tier
 from cotenant.policies.queues.levels import level, work_left_s
 from cotenant.policies.space.fit import Speeds
@@ -82,6 +83,8 @@ class Crowded(Index):
         if len(residents[devices[0]]) == 1 and all(len(residents[d]) == 1 for d in devices):
             return 0.0
         alone = self._speeds.of(record.job.model, view.layout.device_type[devices[0]])
+        if len(devices) != record.job.gpus:
+            alone *= size_speed(view.settings, record.job, len(devices))
         if record.rate < self._floor * alone and record.job.job_class == "guaranteed":
             self.suffering[record.id] = record.rate / alone
         if record.rate >= alone or not record.job.suspendable or record.predicted_s <= 0.0:

@@ -91,7 +91,7 @@ class GroupIndex(Index):
         if place.share.mode != "spatial":
             return
         devices, job = place.devices, record.job
-        kind = (job.model, job.gpus, circle_of(job))
+        kind = (job.model, len(devices), circle_of(job))
         number = self._alike_of.get(kind)
         if number is None:
             number = self._alike_of[kind] = len(self._alike)

@@ -14,7 +14,7 @@ from cotenant.policies.preemption.yielding import Standing, Yielding, tier
 from cotenant.policies.queues.circles import circle_of
 from cotenant.policies.queues.levels import level
 
-__all__ = ["make_room", "suits", "taken_over"]
+__all__ = ["at_ceiling", "limit_of", "make_room", "suits", "taken_over"]
 
 _LOOK = 4
 _BEFORE_ALL = 1.0
@@ -25,11 +25,10 @@ def make_room(view: View, index: RankedCandidates, giving: Yielding) -> tuple[De
     seats: dict[int, list[_Seat]] = {}
     for record, _ in index.first_waiting():
         gpus = record.shape.gpus
-        if not gpus or (view.books.limits and _at_ceiling(view, index, record)):
+        if not gpus or (view.books.limits and at_ceiling(view, index, record)):
             continue
-        # A newcomer may take the place of anybody of its tier, others only that of a higher level.
         level_now = index.level(record)
-        limit = tier(record), -float(level_now) if level_now else _BEFORE_ALL
+        limit = limit_of(record, level_now)
         found = None
         first = giving.first(gpus, 1)
         # One seat is looked for only for newcomers: for the others it costs more than it gives.
@@ -43,6 +42,11 @@ def make_room(view: View, index: RankedCandidates, giving: Yielding) -> tuple[De
             devices, victims = found
             return taken_over(view, index, record, devices, victims)
     return ()
+
+
+def limit_of(record: JobRecord, level_now: int) -> tuple[int, float]:
+    """Standings below this give way: for a newcomer all of its tier, for others only those of a higher level."""
+    return tier(record), -float(level_now) if level_now else _BEFORE_ALL
 
 
 def taken_over(
@@ -68,7 +72,8 @@ def taken_over(
     return tuple(found)
 
 
-def _at_ceiling(view: View, index: RankedCandidates, record: JobRecord) -> bool:
+def at_ceiling(view: View, index: RankedCandidates, record: JobRecord) -> bool:
+    """Whether a job's tenant would pass its ceiling, counting devices that are kept for its other jobs."""
     tenant = record.job.tenant
     limit = view.books.limits.get(tenant)
     if limit is None:
@@ -97,7 +102,7 @@ def suits(
             return False
         if single and len(rest) > 1 and len(place.devices) > 1:
             return False
-        members.append((other.job.model, other.job.gpus if single else 1))
+        members.append((other.job.model, len(place.devices) if single else 1))
     kind = view.layout.device_type[devices[0]]
     return index.verdicts.accepts(record.job.model, (kind, tuple(sorted(members)), circle))
 
