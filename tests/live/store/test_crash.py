@@ -171,8 +171,8 @@ def test_a_commit_whose_answer_was_lost_is_not_written_twice(
     assert lease is not None
     real, lost = store._transaction, [True]
 
-    def transaction(act: Callable[..., object]) -> object:
-        found = real(act)
+    def transaction(act: Callable[..., object], options: dict[str, object]) -> object:
+        found = real(act, options)
         if lost.pop() if lost else False:
             raise OperationalError("COMMIT", {}, Exception("gone"), connection_invalidated=True)
         return found
@@ -197,12 +197,12 @@ def test_a_lease_lost_between_the_two_tries_fences(
     assert lease is not None
     real, tries = store._transaction, [0]
 
-    def transaction(act: Callable[..., object]) -> object:
+    def transaction(act: Callable[..., object], options: dict[str, object]) -> object:
         tries[0] += 1
         if tries[0] == 1:
             assert opened(place).acquire("two", 60.0) is not None
             raise OperationalError("BEGIN", {}, Exception("gone"), connection_invalidated=True)
-        return real(act)
+        return real(act, options)
 
     monkeypatch.setattr(store, "_transaction", transaction)
     with pytest.raises(FencedError):

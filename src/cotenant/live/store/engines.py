@@ -17,7 +17,7 @@ __all__ = ["is_url", "open_engine", "shown"]
 
 APPLICATION_ID = 0x636F7401
 """Tells our SQLite files from others' (first letters of the project, and a kind)."""
-IMMEDIATE = {"begin": "BEGIN IMMEDIATE"}
+IMMEDIATE: dict[str, Any] = {"begin": "BEGIN IMMEDIATE"}
 _SCHEMES = ("postgresql", "postgres")
 
 
@@ -106,9 +106,7 @@ def _postgres(url: URL, busy_s: float) -> Engine:
         raise MissingExtraError("a store on PostgreSQL", "postgres") from None
     millis = max(1, int(busy_s * 1000))
     options = {"connect_timeout": max(2, int(busy_s)), "application_name": "cotenant"}
-    engine = create_engine(
-        url.set(drivername="postgresql+psycopg"), connect_args=options, pool_size=4, pool_pre_ping=True
-    )
+    engine = create_engine(url.set(drivername="postgresql+psycopg"), connect_args=options, pool_size=4)
 
     @event.listens_for(engine, "connect")
     def _connected(connection: Any, _record: Any) -> None:

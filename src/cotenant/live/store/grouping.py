@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from cotenant.errors import StoreError
+
 __all__ = ["Grouped"]
 
 T = TypeVar("T")
@@ -17,6 +19,8 @@ class _Entry(Generic[T, R]):
         self.items = items
         self.results: list[R] | None = None
         self.error: Exception | None = None
+        self.leads = False
+        self.called = threading.Event()
 
 
 class Grouped(Generic[T, R]):
@@ -35,7 +39,7 @@ class Grouped(Generic[T, R]):
         self._write = write
         self._most = most
         self._gate = threading.Lock()
-        self._turn = threading.Lock()
+        self._busy = False
         self._queue: list[_Entry[T, R]] = []
 
     def submit(self, items: Sequence[T]) -> list[R]:
@@ -43,25 +47,44 @@ class Grouped(Generic[T, R]):
         entry: _Entry[T, R] = _Entry(items)
         with self._gate:
             self._queue.append(entry)
-        while entry.results is None and entry.error is None:
-            # Whoever gets its turn first writes for all that have queued up meanwhile.
-            with self._turn:
-                if entry.results is None and entry.error is None:
-                    self._write_group(self._next_group())
+            entry.leads, self._busy = not self._busy, True
+        if not entry.leads:
+            entry.called.wait()
+        if entry.leads:
+            self._lead()
         if entry.error is not None:
             # One error object raised in many threads would mix up their tracebacks.
             raise type(entry.error)(*entry.error.args) from entry.error
         return entry.results or []
 
-    def _next_group(self) -> list[_Entry[T, R]]:
+    def _lead(self) -> None:
+        """Write the group at the head of the queue, ours first in it, and call the next leader."""
         with self._gate:
-            count, total = 0, 0
-            for entry in self._queue:
-                total += len(entry.items)
-                if count and total > self._most:
-                    break
-                count += 1
-            group, self._queue = self._queue[:count], self._queue[count:]
+            group = self._next_group()
+        try:
+            self._write_group(group)
+        finally:
+            self._hand_on(group)
+
+    def _hand_on(self, group: list[_Entry[T, R]]) -> None:
+        with self._gate:
+            # The next one begins before those who are served wake up.
+            if self._queue:
+                self._queue[0].leads = True
+                self._queue[0].called.set()
+            else:
+                self._busy = False
+        for entry in group[1:]:
+            entry.called.set()
+
+    def _next_group(self) -> list[_Entry[T, R]]:
+        count, total = 0, 0
+        for entry in self._queue:
+            total += len(entry.items)
+            if count and total > self._most:
+                break
+            count += 1
+        group, self._queue = self._queue[:count], self._queue[count:]
         return group
 
     def _write_group(self, group: list[_Entry[T, R]]) -> None:
@@ -71,6 +94,11 @@ class Grouped(Generic[T, R]):
             for entry in group:
                 entry.error = error
             return
+        except BaseException:
+            # Ctrl-C hit the one that writes for all; the others must not wait for ever.
+            for entry in group:
+                entry.error = StoreError("interrupted while requests were written; ask again")
+            raise
         start = 0
         for entry in group:
             entry.results = results[start : start + len(entry.items)]

@@ -225,22 +225,25 @@ class SqlStore:
         return self._write("cannot accept requests", lambda c: accepting.write(c, items))
 
     def _write(self, what: str, act: Callable[[Connection], R]) -> R:
-        """Run in a transaction of its own; once more if the server was lost, which ``act`` must survive."""
-        with told(self.where, what), self._writing:
-            try:
-                return self._transaction(act)
-            except DBAPIError as error:
-                if not lost_connection(error):
-                    raise
-                return self._transaction(act)
-
-    def _transaction(self, act: Callable[[Connection], R]) -> R:
-        with self.engine.connect().execution_options(**IMMEDIATE) as connection, connection.begin():
-            return act(connection)
+        with self._writing:
+            return self._twice(what, act, IMMEDIATE)
 
     def reading(self, act: Callable[[Connection], R]) -> R:
         """Run something that only reads, in a transaction of its own."""
-        with told(self.where, "cannot read the log"), self.engine.connect() as connection, connection.begin():
+        return self._twice("cannot read the log", act, {})
+
+    def _twice(self, what: str, act: Callable[[Connection], R], options: dict[str, Any]) -> R:
+        """Run in a transaction of its own; once more if the server was lost, which ``act`` must survive."""
+        with told(self.where, what):
+            try:
+                return self._transaction(act, options)
+            except DBAPIError as error:
+                if not lost_connection(error):
+                    raise
+                return self._transaction(act, options)
+
+    def _transaction(self, act: Callable[[Connection], R], options: dict[str, Any]) -> R:
+        with self.engine.connect().execution_options(**options) as connection, connection.begin():
             return act(connection)
 
 
