@@ -56,11 +56,13 @@ def _device_errors(state: State) -> list[str]:
             wrong.append(f"device {device} has {len(residents)} sharers")
         if modes == {"spatial"} and sum(s.memory_bytes for s in shares) > capacity:
             wrong.append(f"device {device} has over-committed memory")
+        if modes == {"time-sliced"} and ledger.turns_stay and sum(s.memory_bytes for s in shares) > capacity:
+            wrong.append(f"device {device} has turns that do not fit together")
         if modes == {"time-sliced"} and max(ledger.turns_on(device).values()) > capacity:
             wrong.append(f"device {device} has a turn larger than itself")
         if not residents and (ledger.free_milli[device], ledger.free_memory[device]) != (
             DEVICE_MILLI,
-            capacity,
+            capacity - ledger.foreign_bytes(device),
         ):
             wrong.append(f"device {device} is empty but not free")
         if len(set(residents)) != len(residents):
@@ -117,10 +119,24 @@ def _job_errors(state: State) -> list[str]:
         wrong.append(f"devices are held for jobs that do not run: {sorted(orphans)[:5]}")
     counts = state.counts
     ended = sum(n for name, n in counts.items() if name != "submitted")
-    if counts["submitted"] != ended + len(state.records):
-        wrong.append(
-            f"{counts['submitted']} submitted, {ended} ended, {len(state.records)} live: a job is lost"
-        )
+    live = len(state.records) + len(state.held)
+    if counts["submitted"] != ended + live:
+        wrong.append(f"{counts['submitted']} submitted, {ended} ended, {live} live: a job is lost")
+    return wrong + _held_errors(state)
+
+
+def _held_errors(state: State) -> list[str]:
+    wrong = []
+    for job_id, record in state.held.items():
+        if record.status != Status.HELD or not (record.held or record.awaits) or record.place is not None:
+            wrong.append(f"job {job_id} takes no part, but nothing keeps it: {record.status.name}")
+        if job_id in state.records or job_id in state.ledger.held or record.reserved:
+            wrong.append(f"job {job_id} takes no part, but is in the books")
+    for job_id, record in state.records.items():
+        if record.status == Status.HELD or (not record.status and (record.held or record.awaits)):
+            wrong.append(f"job {job_id} is to take no part, but does")
+        if record.process is not None and record.process.serial > record.serial:
+            wrong.append(f"job {job_id} has a process that was never decided on")
     return wrong
 
 

@@ -83,6 +83,15 @@ class Foretelling:
             known.add(found)
         return found
 
+    def recall(self, event: Foretold) -> None:
+        """This was told before a restart."""
+        if event.version != self._version:
+            return
+        codes = [self._codes.get(model) or self._code(model) for model in event.models]
+        for kind, known in zip(self._state.layout.types, self._known, strict=True):
+            if kind.name == event.device_type:
+                known.add(sum(codes))
+
     def tell(self) -> None:
         """Tell of the sets that are new on the devices noted; call it once an instant is over."""
         due, self.due = self.due, []

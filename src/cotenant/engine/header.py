@@ -9,11 +9,11 @@ import msgspec
 from cotenant import __version__
 from cotenant.engine.state import State
 from cotenant.model.cluster import Cluster
-from cotenant.model.events import SCHEMA, Closed, Opened
+from cotenant.model.events import SCHEMA, Closed, Opened, Restarted
 from cotenant.model.ports import Forecast, RuntimeForecast
 from cotenant.model.settings import Settings
 
-__all__ = ["closing", "opening"]
+__all__ = ["closing", "opening", "restarting"]
 
 
 def opening(
@@ -41,6 +41,20 @@ def opening(
         workload=header.get("workload", {}),
         forecast=knows,
         truth=header.get("truth", {"kind": "unknown"}),
+    )
+
+
+def restarting(
+    state: State, opened: Opened, header: dict[str, Any], policy: str, found: dict[str, Any]
+) -> Restarted:
+    """Build the event; ``found`` is what an executor found really running, and its epoch."""
+    return Restarted(
+        t=max(state.now, found.pop("t", state.now)),
+        epoch=found.pop("epoch", 0),
+        version=__version__,
+        policy=header.get("policy", policy),
+        params=header.get("params", opened.params),
+        **found,
     )
 
 

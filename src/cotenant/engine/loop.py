@@ -13,11 +13,13 @@ from typing import Any, Protocol
 import msgspec
 
 from cotenant.engine import mistakes
+from cotenant.engine.answers import UNCHANGED, Answers
 from cotenant.engine.autoscaler import autoscaled
 from cotenant.engine.collector import seldom_collected
 from cotenant.engine.foreseen import foreseen
 from cotenant.engine.foretelling import Foretelling
-from cotenant.engine.header import closing, opening
+from cotenant.engine.header import closing, opening, restarting
+from cotenant.engine.history import recall
 from cotenant.engine.learning import Learning
 from cotenant.engine.log import LogWriter
 from cotenant.engine.retries import tried_again
@@ -35,7 +37,6 @@ from cotenant.model.plan import (
     Hold,
     Move,
     Plan,
-    Reason,
     Refusal,
     Reject,
     Reserve,
@@ -44,7 +45,6 @@ from cotenant.model.plan import (
     Stop,
 )
 from cotenant.model.ports import Executor, Forecast, Policy, RuntimeForecast
-from cotenant.model.records import JobRecord
 from cotenant.model.rules import check_start
 from cotenant.model.settings import Settings
 from cotenant.model.view import View
@@ -85,6 +85,18 @@ class Loop:
         Drop everything derived before each call of the policy: slow; for the purity check.
     on_event : callable, optional
         Called with the state after each event; for tests of invariants.
+    history : iterable of Event, optional
+        A log to go on with: it is folded first, as if this loop had written it. Observers with a
+        method ``recall`` are given it too. An executor with methods ``recall`` and ``attach`` takes up
+        what really runs.
+    durable : bool
+        All events of an instant are written before the executor may act upon them. If the log
+        cannot be written, ``run`` ends with its error, and nothing more is done.
+
+    Raises
+    ------
+    LogError
+        If the history cannot be folded, or is of other devices.
     """
 
     def __init__(
@@ -102,10 +114,14 @@ class Loop:
         header: dict[str, Any] | None = None,
         drop_indexes: bool = False,
         on_event: Callable[[State, ev.Event], None] | None = None,
+        history: Iterable[ev.Event] = (),
+        durable: bool = False,
     ) -> None:
         self.settings = (settings or Settings()).check()
         self._runtime = runtime if getattr(policy, "uses_predictions", True) else None
         self.state = State(cluster, self.settings)
+        if getattr(executor, "live", False):
+            self.state.go_live()
         self.state.counts_service = getattr(policy, "uses_service", True)
         self._appliers = watched(self.state, on_event) if on_event else self.state.appliers
         if (half_life_s := getattr(policy, "usage_half_life_s", None)) is not None:
@@ -122,6 +138,10 @@ class Loop:
         self._wakes = Wakes(self.state, self.executor, policy)
         self._foretelling = Foretelling(self.state, forecast, self._happen)
         Learning(self.state, forecast)
+        self._answers = Answers(
+            self.state, self.executor, policy, self._happen, self._drain, self._foretelling
+        )
+        self._flush_at = 1 if durable else _FLUSH
         self._idle = getattr(policy, "idle_without_queue", False)
         self._handlers: dict[type, Callable[[Any, float], Refusal | None]] = {
             Start: self._start,
@@ -129,23 +149,41 @@ class Loop:
             Move: self._change,
             Resize: self._change,
             Reserve: self._reserve,
-            Hold: self._hold,
-            Reject: self._reject,
+            Hold: self._answers.hold,
+            Reject: self._answers.reject,
         }
+        name, header = type(policy).__name__, header or {}
+        told = [o.recall for o in (*self._observers, executor) if hasattr(o, "recall")]
+        opened = recall(
+            history,
+            state=self.state,
+            appliers=self._appliers,
+            runtime=self._runtime,
+            foretelling=self._foretelling,
+            tell=told,
+        )
+        attach = getattr(executor, "attach", None)
+        found = attach(self.state) if attach else {}
+        if opened is not None:
+            self._happen(restarting(self.state, opened, header, name, found))
+            self.view.memo, self.view.seed, self._wake = self.state.memo, opened.seed, self.state.now
+            return
         first = opening(
-            policy=type(policy).__name__,
+            policy=name,
             cluster=cluster,
             settings=self.settings,
             seed=seed,
             forecast=forecast,
             runtime=runtime,
-            header=header or {},
+            header=header,
         )
         self._happen(first)
 
     def run(self) -> State:
         """Run until nothing is to come, or until ``stop``; closes the log."""
         with seldom_collected():
+            if self._flush_at == 1:
+                self._flush()
             self._play()
             self._close()
         return self.state
@@ -153,7 +191,7 @@ class Loop:
     def _play(self) -> None:
         wait, buffer, told = self.executor.wait, self._buffer, self._foretelling
         take, decide, state, queue = self._take, self._decide, self.state, self.state.queue
-        skips = self._idle and not self.settings.round_s
+        skips, flush_at = self._idle and not self.settings.round_s, self._flush_at
         while not self._stopped:
             events = wait(self._wake)
             if events:
@@ -169,15 +207,19 @@ class Loop:
                 decide(state.now)
             if told.due:
                 told.tell()
-            if len(buffer) >= _FLUSH:
+            if len(buffer) >= flush_at:
                 self._flush()
 
     def stop(self) -> None:
         """End after the present instant; the log stays valid and says so. Safe in a signal handler."""
         self._stopped = True
+        if interrupt := getattr(self.executor, "interrupt", None):
+            interrupt()
 
     def _close(self) -> None:
         self._flush()
+        if self._flush_at == 1:
+            return  # the log goes on when the scheduler is back
         self._happen(closing(self.state, self.log.events + 1, interrupted=self._stopped))
         self._flush()
         self.log.close()
@@ -218,34 +260,14 @@ class Loop:
             state.now = event.t
             state.version += 1
             follows = appliers[kind](event)
-            if follows is None:
-                continue
-            if kind is Submitted:
-                reason, facts = follows
-                self._turn_away(event.t, event.job.id, reason.value, facts)  # type: ignore[union-attr]
-            else:
-                self._cancel(event)  # type: ignore[arg-type]
-
-    def _turn_away(self, now: float, job_id: int, reason: str, facts: dict[str, Any]) -> None:
-        """A waiting job ends without running."""
-        self._happen(ev.Rejected(now, job_id, reason, facts))
-        self.executor.forget(job_id)
+            if follows is not None:
+                self._answers.to(event, follows)
 
     def _settle(self, event: ev.Ended) -> ev.Ended:
         if tried_again(event, self.state.records.get(event.id), self.settings):
             return msgspec.structs.replace(event, final=False)
         self.executor.forget(event.id)
         return event
-
-    def _cancel(self, event: ev.CancelRequested) -> None:
-        record = self.state.records.get(event.id)
-        if record is None:
-            return
-        if not record.status:
-            self._turn_away(event.t, record.id, "cancelled", {})
-        else:
-            self.executor.cancel(record.id)
-            self._drain()
 
     def _drain(self) -> None:
         self._take(self.executor.drain())
@@ -299,7 +321,7 @@ class Loop:
                 refusal = handler(decision, now)
             if refusal is None:
                 accepted += 1
-            elif refusal is not _UNCHANGED:
+            elif refusal is not UNCHANGED:
                 kind = type(decision).__name__.lower()
                 self._happen(ev.Refused(now, decision.id, kind, refusal.reason, refusal.facts))
         if plan.memo is not None and plan.memo != self.view.memo:
@@ -312,7 +334,7 @@ class Loop:
     def _start(self, decision: Start, now: float) -> Refusal | None:
         state = self.state
         if 0 < self._most_starts <= self._starts_now:
-            return _UNCHANGED
+            return UNCHANGED
         job_id, devices, share, node = decision.id, decision.devices, decision.share, decision.node
         record = state.records.get(job_id)
         refusal = check_start(state.books, record, devices, share, node)
@@ -370,29 +392,6 @@ class Loop:
         if refusal is not None or record is None:
             return refusal
         if record.reserved == decision.devices:
-            return _UNCHANGED
+            return UNCHANGED
         self._happen(ev.Reserved(now, record.id, decision.devices, decision.why))
         return None
-
-    def _hold(self, decision: Hold, now: float) -> Refusal | None:
-        record = self._waiting(decision)
-        if record is not None and record.hold != decision.reason:
-            self._happen(ev.Held(now, record.id, decision.reason, decision.facts))
-        return _UNCHANGED
-
-    def _reject(self, decision: Reject, now: float) -> Refusal | None:
-        if self._waiting(decision) is None:
-            return _UNCHANGED
-        self._turn_away(now, decision.id, decision.reason.value, decision.facts)
-        return None
-
-    def _waiting(self, decision: Hold | Reject) -> JobRecord | None:
-        """The waiting job that a decision gives a reason for; None if it waits no more."""
-        if not isinstance(decision.reason, Reason):
-            raise mistakes.wrong_reason(self.policy, decision.reason)
-        record = self.state.records.get(decision.id)
-        return None if record is None or record.status else record
-
-
-_UNCHANGED = Refusal(Reason.MALFORMED, {"unchanged": True})
-"""Marks a decision that changed nothing and is not worth a line in the log."""

@@ -29,9 +29,14 @@ def picture(state: State) -> dict[str, Any]:
                 r.reserved,
                 r.suspended,
                 r.predicted_s,
+                (r.serial, r.process, r.held, r.paused, r.awaits),
+                (r.job, r.shape.number),
             )
-            for r in state.records.values()
+            for r in (*state.records.values(), *state.held.values())
         },
+        "held": list(state.held),
+        "foreign": dict(sorted(ledger.foreign.items())),
+        "policy": state.policy,
         "queue": [r.id for r in state.queue],
         "running": list(state.running),
         "free": (list(ledger.free_milli), list(ledger.free_memory)),

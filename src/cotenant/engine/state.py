@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cotenant.engine.clusterfold import ClusterFold
+from cotenant.engine.livefold import LiveFold
 from cotenant.engine.tierfold import with_tiers
 from cotenant.errors import IllegalEventError
 from cotenant.model import events as ev
@@ -14,13 +16,13 @@ from cotenant.model.layout import Layout
 from cotenant.model.placement import WHOLE, Placement
 from cotenant.model.plan import Reason
 from cotenant.model.queue import PendingQueue
-from cotenant.model.records import JobRecord, Status, order_key
+from cotenant.model.records import PLAIN, JobRecord, Status, order_key
 from cotenant.model.rules import Books
 from cotenant.model.service import ServiceCounts
 from cotenant.model.settings import Settings
 from cotenant.model.shape import ShapeTable
 from cotenant.model.usage import Usage, ancestry
-from cotenant.model.view import HOOKS, Source
+from cotenant.model.view import HOOKS
 
 __all__ = ["State"]
 
@@ -28,7 +30,7 @@ _PENDING, _RUNNING, _ENDED = Status.PENDING, Status.RUNNING, Status.ENDED
 # Names of their own: looking up members of an enumeration is slow on the hot path.
 
 
-class State(Source):
+class State(LiveFold, ClusterFold):
     """The present, as folded from all events so far.
 
     Parameters
@@ -39,12 +41,14 @@ class State(Source):
     Attributes
     ----------
     records : dict of int to JobRecord
-        Live jobs; ended ones leave nothing behind.
+        Live jobs that take part; ended ones leave nothing behind.
     counts : dict of str to int
         Jobs submitted, and ended by outcome; they always add up.
     """
 
     def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        LiveFold.__init__(self)
+        ClusterFold.__init__(self)
         self.cluster = cluster
         self.settings = settings
         self.layout = Layout(cluster)
@@ -57,7 +61,6 @@ class State(Source):
         self.books.limits = {t.name: t.limit_gpus for t in cluster.tenants if t.limit_gpus is not None}
         self.now = 0.0
         self.version = 0
-        self.memo: Any = None
         self.service = ServiceCounts()
         self.counts_service = True
         self.counts = dict.fromkeys(("submitted", "done", "failed", "cancelled", "lost", "rejected"), 0)
@@ -66,14 +69,14 @@ class State(Source):
         self._enqueued, self._dequeued = self.hooks["enqueued"], self.hooks["dequeued"]
         self._placed, self._vacated = self.hooks["placed"], self.hooks["vacated"]
         self._rated, self._capacity = self.hooks["rated"], self.hooks["capacity"]
-        self._down_nodes: set[int] = set()
-        self._down_devices: set[int] = set()
         self.appliers = with_tiers(self.books, self._appliers())
 
     def _appliers(self) -> dict[type, Callable[[Any], Any]]:
         """What each kind of event changes; they return something where the loop must act upon it."""
         return {
-            **dict.fromkeys((ev.Opened, ev.Refused, ev.Foretold, ev.Closed), self._nothing),
+            **dict.fromkeys((ev.Refused, ev.Foretold, ev.Closed), self._nothing),
+            **self.live_appliers(),
+            ev.Opened: self._opened,
             ev.Submitted: self._submitted,
             ev.Rejected: self._rejected,
             ev.Started: self._started,
@@ -87,12 +90,7 @@ class State(Source):
             ev.Resized: self._resized,
             ev.Reserved: self._reserved,
             ev.Held: self._held,
-            ev.NodeDown: self._node_down,
-            ev.NodeUp: self._node_up,
-            ev.DeviceDown: self._device_down,
-            ev.DeviceUp: self._device_up,
-            ev.Drained: self._drained,
-            ev.Undrained: self._drained,
+            **self.cluster_appliers(),
             ev.CancelRequested: self._cancel_requested,
             ev.PriorityChanged: self._priority,
             ev.TenantLimitChanged: self._tenant_limit,
@@ -123,8 +121,21 @@ class State(Source):
         self.version += 1
         self.appliers[type(event)](event)
 
+    def apply_by(self, appliers: dict[type, Callable[[Any], Any]], event: ev.Event) -> None:
+        """As ``apply``, by appliers that are watched."""
+        self.now = event.t
+        self.version += 1
+        appliers[type(event)](event)
+
+    def go_live(self) -> None:
+        """Jobs are real processes from here on: call it before the first event."""
+        self.books.live = self.ledger.turns_stay = True
+
     def _nothing(self, event: ev.Event) -> None:
         """This event changes no state."""
+
+    def _opened(self, event: ev.Opened) -> None:
+        self.policy = event.policy
 
     def _cancel_requested(self, event: ev.CancelRequested) -> bool:
         return True
@@ -135,7 +146,7 @@ class State(Source):
         """Returns why the job can never run, if so."""
         job, t = event.job, event.t
         job_id, priority = job.id, job.priority
-        if job_id in self.records:
+        if job_id in self.records or job_id in self.held:
             raise IllegalEventError(f"job {job_id} is submitted at {t} but lives already")
         predicted = event.expected_s[0] if event.expected_s else job.estimate_s
         shape = self.shapes.count(job)
@@ -149,11 +160,14 @@ class State(Source):
         return shape.never
 
     def _rejected(self, event: ev.Rejected) -> None:
-        record = self._expect(event.id, event, Status.PENDING)
-        self._leave_queue(record)
+        if event.id in self.held:
+            record = self.held.pop(event.id)
+        else:
+            record = self._expect(event.id, event, Status.PENDING)
+            self._leave_queue(record)
+            self._unreserve(record)
+            del self.records[record.id]
         record.status = Status.ENDED
-        self._unreserve(record)
-        del self.records[record.id]
         self.counts["cancelled" if event.reason in ("cancelled", "left") else "rejected"] += 1
 
     def _started(self, event: ev.Started) -> None:
@@ -169,6 +183,7 @@ class State(Source):
         elif record.work_s:
             record.work_s = 0.0
         record.attempt = event.attempt
+        record.serial += 1
         record.started_s = record.rated_s = event.t
         record.rate = 1.0
         if self._untold:
@@ -240,6 +255,7 @@ class State(Source):
         record = self._expect(event.id, event, Status.RUNNING)
         job = record.job
         place = Placement(event.devices, event.share or WHOLE)
+        record.serial += 1
         self.ledger.begin_move(record.id, place, job.cpu_milli, job.host_memory_bytes)
         self._arrive(record, place, event.t)
 
@@ -249,6 +265,8 @@ class State(Source):
         if record is None or old is None:
             raise IllegalEventError(f"job {event.id} releases devices at {event.t} but leaves none")
         self.ledger.end_move(event.id)
+        if record.real is not PLAIN:
+            record.note(process=None)
         for vacated in self._vacated:
             vacated(record, old)
 
@@ -260,6 +278,7 @@ class State(Source):
         for vacated in self._vacated:
             vacated(record, old)
         place = Placement(event.devices, event.share or WHOLE)
+        record.serial += place.devices != old.devices
         self.ledger.occupy(record.id, place, job.cpu_milli, job.host_memory_bytes)
         self.books.used[job.tenant] += len(place.devices) - len(old.devices)
         self._arrive(record, place, event.t if place.devices != old.devices else None)
@@ -275,7 +294,7 @@ class State(Source):
         self._expect(event.id, event, Status.PENDING).hold = event.reason
 
     def _priority(self, event: ev.PriorityChanged) -> None:
-        record = self.records.get(event.id)
+        record = self.live(event.id)
         if record is None:
             return
         pending = not record.status
@@ -285,39 +304,9 @@ class State(Source):
         record.priority = event.priority
         record.key = order_key(record.id, event.priority)
         self.queue.reorder(record)
-        for hook in self._enqueued if pending else self._rated:
-            hook(record)
-
-    # -- cluster ---------------------------------------------------------------------
-
-    def _node_down(self, event: ev.NodeDown) -> None:
-        self._down_nodes.add(event.node)
-        self._set_usable(self.layout.node_devices[event.node])
-
-    def _node_up(self, event: ev.NodeUp) -> None:
-        self._down_nodes.discard(event.node)
-        self._set_usable(self.layout.node_devices[event.node])
-
-    def _device_down(self, event: ev.DeviceDown) -> None:
-        self._down_devices.add(event.device)
-        self._set_usable((event.device,))
-
-    def _device_up(self, event: ev.DeviceUp) -> None:
-        self._down_devices.discard(event.device)
-        self._set_usable((event.device,))
-
-    def _set_usable(self, devices: tuple[int, ...]) -> None:
-        node = self.layout.device_node
-        for device in devices:
-            up = device not in self._down_devices and node[device] not in self._down_nodes
-            self.ledger.set_usable((device,), up)
-        for hook in self._capacity:
-            hook(devices)
-
-    def _drained(self, event: ev.Drained | ev.Undrained) -> None:
-        self.ledger.set_draining(event.node, isinstance(event, ev.Drained))
-        for hook in self._capacity:
-            hook(self.layout.node_devices[event.node])
+        if record.status != Status.HELD:
+            for hook in self._enqueued if pending else self._rated:
+                hook(record)
 
     def _tenant_limit(self, event: ev.TenantLimitChanged) -> None:
         if event.limit_gpus is None:
@@ -363,8 +352,13 @@ class State(Source):
             vacated(record, place)
 
     def _requeue(self, record: JobRecord, now: float) -> None:
-        record.status = Status.PENDING
         record.queued_s = now
+        if record.real is not PLAIN:
+            record.note(process=None, paused=False)
+            if record.held:
+                self._hold(record)
+                return
+        record.status = Status.PENDING
         record.hold = None
         self.queue.push(record)
         for hook in self._enqueued:

@@ -33,8 +33,13 @@ class Ledger(WholeIndex):
         For each node: takes no new jobs.
     reserved : dict of int to int
         Device to the pending job it is kept for.
+    foreign : dict of int to (int, tuple of int)
+        Device to memory that processes outside the scheduler hold there, in bytes, and their pids.
+        Such a device is given to nobody whole.
     impaired : bool
-        Whether any device is down or any node draining.
+        Whether any device is down or in foreign use, or any node draining.
+    turns_stay : bool
+        Who waits for its turn stays in a device's memory, as real processes do that are stopped by signal.
     free_cpu, free_host : list of int
         For each node, or the host pool it draws from (``model.hosts``): thousandths of a core, bytes.
         Not decided on where undeclared.
@@ -51,7 +56,9 @@ class Ledger(WholeIndex):
         self.usable = [True] * n
         self.draining = [False] * layout.node_count
         self.reserved: dict[int, int] = {}
-        self.impaired = False  # any device down or node draining: then freeing looks closer
+        self.foreign: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self.turns_stay = False
+        self.impaired = False  # then freeing looks closer
         self.free_cpu, self.free_host = layout.host_cpu[:], layout.host_bytes[:]
         self.has_cpu = [cpu > 0 for cpu in layout.host_cpu]
         self.has_host = [size > 0 for size in layout.host_bytes]
@@ -69,9 +76,12 @@ class Ledger(WholeIndex):
             return 0
         for i in range(self.layout.bay_size[bay]):
             device = first + i
-            if self.usable[device] and not self.residents[device] and device not in self.reserved:
+            if self.usable[device] and not self.residents[device] and not self._kept(device):
                 mask |= 1 << i
         return mask
+
+    def _kept(self, device: int) -> bool:
+        return device in self.reserved or device in self.foreign
 
     # -- changes ---------------------------------------------------------------------
 
@@ -164,7 +174,7 @@ class Ledger(WholeIndex):
             for device in devices:
                 all_residents[device] = ()
                 free_milli[device] = DEVICE_MILLI
-                free_memory[device] = capacity[device]
+                free_memory[device] = capacity[device] - self.foreign_bytes(device)
         else:
             spatial = share.mode == "spatial"
             milli, memory = share.compute_milli, share.memory_bytes
@@ -193,13 +203,22 @@ class Ledger(WholeIndex):
             bit = rest & -rest
             rest ^= bit
             device = first + bit.bit_length() - 1
-            if not self.residents[device] and self.usable[device] and device not in self.reserved:
+            if not self.residents[device] and self.usable[device] and not self._kept(device):
                 freed |= bit
         return freed
 
     def _memory_left(self, device: int) -> int:
-        """Capacity less the largest turn of the time-sliced residents: turns are there one at a time."""
-        return self.layout.device_memory[device] - max(self.turns_on(device).values(), default=0)
+        """Capacity less the largest turn of the time-sliced residents: turns are there one at a time.
+
+        Unless ``turns_stay``: then all of them hold memory.
+        """
+        turns = self.turns_on(device).values()
+        taken = sum(turns) if self.turns_stay else max(turns, default=0)
+        return self.layout.device_memory[device] - taken - self.foreign_bytes(device)
+
+    def foreign_bytes(self, device: int) -> int:
+        """Memory of a device that processes outside the scheduler hold."""
+        return self.foreign[device][0] if device in self.foreign else 0
 
     def turns_on(self, device: int) -> dict[int, int]:
         """Memory of each turn on a time-sliced device, in bytes; a turn of one's own is ``~job``."""
@@ -255,12 +274,28 @@ class Ledger(WholeIndex):
         for device in devices:
             self.usable[device] = usable
             self._refresh(self.layout.device_bay[device])
-        self.impaired = not all(self.usable) or any(self.draining)
+        self._look()
+
+    def set_foreign(self, device: int, memory_bytes: int, pids: tuple[int, ...]) -> None:
+        """Processes outside the scheduler hold memory of a device, or none any more."""
+        residents = self.residents[device]
+        whole = bool(residents) and self.share_on(residents[0], device).mode == "exclusive"
+        if not whole:  # who holds all of a device gives back what is left
+            self.free_memory[device] += self.foreign_bytes(device) - memory_bytes
+        if memory_bytes or pids:
+            self.foreign[device] = memory_bytes, pids
+        else:
+            self.foreign.pop(device, None)
+        self._look()
+        self._refresh(self.layout.device_bay[device])
+
+    def _look(self) -> None:
+        self.impaired = bool(self.foreign) or not all(self.usable) or any(self.draining)
 
     def set_draining(self, node: int, draining: bool) -> None:
         """A node stops or starts taking new jobs."""
         self.draining[node] = draining
-        self.impaired = not all(self.usable) or any(self.draining)
+        self._look()
         for bay in self.layout.node_bays[node]:
             self._refresh(bay)
 

@@ -61,6 +61,11 @@ class Reason(enum.StrEnum):
     NOT_WORTH_IT = "gain-below-price"
     WAITING_SLICE = "waiting-for-slice"
     LOWER_RANK = "lower-rank"
+    FOREIGN_USE = "foreign-use"
+    STILL_STARTING = "still-starting"
+    HELD_BY_USER = "held-by-user"
+    AWAITS_JOBS = "awaits-jobs"
+    DEPENDENCY_FAILED = "dependency-failed"
 
     @property
     def hopeless(self) -> bool:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import msgspec
 
-from cotenant.model.events import Sampled
+from cotenant.model.events import Launched, Sampled
 from cotenant.model.jobs import Job
 from cotenant.model.placement import Placement
 from cotenant.model.plan import Reason
 from cotenant.model.shape import Shape
 
-__all__ = ["JobRecord", "Status", "order_key"]
+__all__ = ["PLAIN", "JobRecord", "Real", "Status", "order_key"]
 
 _PRIORITY_STEP = 1 << 44
 
 
 class Status(enum.IntEnum):
-    """Where a live job stands. Ended jobs have no record."""
+    """Where a live job stands. Ended jobs have no record; held ones take no part, nor do policies see them."""
 
     PENDING = 0
     RUNNING = 1
     STOPPING = 2
     ENDED = 3
+    HELD = 4
 
 
 def order_key(job_id: int, priority: int) -> int:
@@ -35,6 +37,29 @@ def order_key(job_id: int, priority: int) -> int:
     True
     """
     return job_id - priority * _PRIORITY_STEP if priority else job_id
+
+
+class Real(msgspec.Struct, gc=False, frozen=True):
+    """What a record knows only where jobs are real processes.
+
+    Attributes
+    ----------
+    process : Launched or None
+        The latest process of the place the job has, or of the one it leaves.
+    held, paused : bool
+        Its user asked it to leave and to stay away; it is stopped by signal where it runs.
+    awaits : tuple of int
+        Jobs that must end well before it takes part.
+    """
+
+    process: Launched | None = None
+    held: bool = False
+    paused: bool = False
+    awaits: tuple[int, ...] = ()
+
+
+PLAIN = Real()
+"""Of a job of which nothing of the kind is known: one for all, as memory counts."""
 
 
 class JobRecord(msgspec.Struct, gc=False, eq=False):
@@ -75,6 +100,10 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
         Pending with saved state: its next start resumes.
     sample : Sampled or None
         The latest light sample: since then it is what ``predicted_s`` says.
+    serial : int
+        Places it was given so far: starts, moves, resizes to other devices.
+    real : Real
+        What is known only where jobs are real processes; its fields can be read here, too.
     """
 
     job: Job
@@ -98,12 +127,38 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
     reserved: tuple[int, ...] = ()
     suspended: bool = False
     sample: Sampled | None = None
+    serial: int = 0
+    real: Real = PLAIN
 
     @classmethod
     def of(cls, job: Job, shape: Shape, now: float, predicted_s: float) -> JobRecord:
         """The record of a job that has just been submitted."""
         priority = job.priority
         return cls(job, shape, now, predicted_s, job.id, priority, order_key(job.id, priority), now)
+
+    @property
+    def process(self) -> Launched | None:
+        """See ``Real``."""
+        return self.real.process
+
+    @property
+    def held(self) -> bool:
+        """See ``Real``."""
+        return self.real.held
+
+    @property
+    def paused(self) -> bool:
+        """See ``Real``."""
+        return self.real.paused
+
+    @property
+    def awaits(self) -> tuple[int, ...]:
+        """See ``Real``."""
+        return self.real.awaits
+
+    def note(self, **changes: Any) -> None:
+        """Change what is known of the real process."""
+        self.real = msgspec.structs.replace(self.real, **changes)
 
     def work_at(self, now: float) -> float:
         """Useful work of this attempt so far, in reference-device seconds."""

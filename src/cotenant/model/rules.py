@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from cotenant.model.jobs import Job
+from cotenant.model.beside import check_beside, foreign_refusal
 from cotenant.model.ledger import Ledger
 from cotenant.model.placement import DEVICE_MILLI, WHOLE, Placement, Share
 from cotenant.model.plan import Reason, Refusal
@@ -44,15 +44,18 @@ class Books:
         from ``limits``; ``used`` is kept for all.
     tiers : TierBooks or None
         Of saved state; None where the cluster declares no tiers.
+    live : bool
+        Jobs are real processes: none is moved before it is known to run.
     """
 
-    __slots__ = ("ledger", "limits", "records", "settings", "tiers", "used")
+    __slots__ = ("ledger", "limits", "live", "records", "settings", "tiers", "used")
 
     def __init__(self, ledger: Ledger, settings: Settings, records: Mapping[int, JobRecord]) -> None:
         self.ledger = ledger
         self.settings = settings
         self.records = records
         self.tiers: TierBooks | None = None
+        self.live = False
         self.limits: dict[str, int] = {}
         self.used: defaultdict[str, int] = defaultdict(int)
 
@@ -192,6 +195,8 @@ def _check_devices(books: Books, record: JobRecord, devices: tuple[int, ...], sh
         if exclusive:
             if beside:
                 return Refusal(Reason.NO_CAPACITY, {"device": device, "residents": list(beside)})
+            if device in ledger.foreign:
+                return foreign_refusal(ledger, device)
             continue
         # Where the same jobs hold as much as on the device before, the answer is the same.
         here = (
@@ -201,7 +206,7 @@ def _check_devices(books: Books, record: JobRecord, devices: tuple[int, ...], sh
             ledger.layout.device_type[device],
         )
         if at_home or here != last:
-            refusal = _check_beside(books, record, device, beside, share)
+            refusal = check_beside(books, record, device, beside, share)
             if refusal:
                 return refusal
             last = here
@@ -225,62 +230,6 @@ def _check_empty(books: Books, record: JobRecord, devices: tuple[int, ...], shar
             facts = {"device": device, "needs_bytes": share.memory_bytes, "free_bytes": capacity[device]}
             return Refusal(Reason.MEMORY, facts)
     return None
-
-
-def _check_beside(
-    books: Books, record: JobRecord, device: int, beside: tuple[int, ...], share: Share
-) -> Refusal | None:
-    ledger, job = books.ledger, record.job
-    capacity = ledger.layout.device_memory[device]
-    if capacity == 0:
-        return Refusal(Reason.MEMORY, {"device": device, "capacity_bytes": None})
-    if share.memory_bytes < job.memory_bytes or share.memory_bytes <= 0:
-        return Refusal(Reason.MEMORY, {"needs_bytes": job.memory_bytes, "share_bytes": share.memory_bytes})
-    if len(beside) >= books.settings.max_sharers:
-        return Refusal(Reason.SHARERS, {"device": device, "sharers": len(beside)})
-    for other_id in beside:
-        other = books.records[other_id].job
-        if ledger.share_on(other_id, device).mode != share.mode or not (
-            job.sharing == other.sharing == "any" or _may_share(job, other)
-        ):
-            return Refusal(Reason.ISOLATION, {"device": device, "beside": other_id})
-    # A running job that is resized holds some of this already.
-    mine = ledger.held.get(record.id)
-    again = mine is not None and device in mine.devices and mine.share.mode == share.mode
-    free_milli = ledger.free_milli[device] + (mine.share.compute_milli if again and mine else 0)
-    if not 0 <= share.compute_milli <= free_milli:
-        return Refusal(
-            Reason.COMPUTE, {"device": device, "needs_milli": share.compute_milli, "free_milli": free_milli}
-        )
-    if share.mode == "time-sliced":
-        room = capacity - _turn_memory(ledger, device, beside, share.turn)
-    else:
-        room = ledger.free_memory[device] + (mine.share.memory_bytes if again and mine else 0)
-    if share.memory_bytes > room:
-        return Refusal(
-            Reason.MEMORY, {"device": device, "needs_bytes": share.memory_bytes, "free_bytes": room}
-        )
-    return None
-
-
-def _turn_memory(ledger: Ledger, device: int, beside: tuple[int, ...], turn: int) -> int:
-    """Memory of those who are on the device in the same turn."""
-    if turn < 0:
-        return 0
-    shares = [ledger.share_on(other_id, device) for other_id in beside]
-    return sum(share.memory_bytes for share in shares if share.turn == turn)
-
-
-def _may_share(job: Job, other: Job) -> bool:
-    """Isolation tiers: both must agree to each other."""
-    for one, two in ((job, other), (other, job)):
-        if one.sharing == "exclusive":
-            return False
-        if one.sharing == "same-owner" and (one.tenant, one.user) != (two.tenant, two.user):
-            return False
-        if one.sharing == "trusted" and one.tenant != two.tenant:
-            return False
-    return True
 
 
 def _check_host(books: Books, record: JobRecord, devices: tuple[int, ...]) -> Refusal | None:
@@ -326,6 +275,8 @@ def check_move(
         return Refusal(Reason.MIN_QUANTUM, {"still_leaving": True})
     if not record.job.suspendable:
         return Refusal(Reason.NOT_SUSPENDABLE)
+    if books.live and (refusal := _check_launched(record)):
+        return refusal
     if set(devices) & set(record.place.devices):
         return Refusal(Reason.MALFORMED, {"overlap": True})
     return _check_quantum(books, record, now) or _as_if_pending(books, record, devices, share)
@@ -341,9 +292,17 @@ def check_resize(
         return Refusal(Reason.MIN_QUANTUM, {"still_leaving": True})
     if devices != record.place.devices:
         refusal = _check_quantum(books, record, now) or _check_grade(books, record, devices)
+        if refusal is None and books.live:
+            refusal = _check_launched(record) if record.job.suspendable else Refusal(Reason.NOT_SUSPENDABLE)
         if refusal:
             return refusal
     return _as_if_pending(books, record, devices, share)
+
+
+def _check_launched(record: JobRecord) -> Refusal | None:
+    """A real job goes elsewhere only once its process is known to run where it is now."""
+    known = record.process is not None and record.process.serial == record.serial
+    return None if known else Refusal(Reason.STILL_STARTING, {"serial": record.serial})
 
 
 def _check_grade(books: Books, record: JobRecord, devices: tuple[int, ...]) -> Refusal | None:

@@ -303,7 +303,24 @@ def why_not(ledger: Ledger, shape: Shape) -> tuple[Reason, dict[str, Any]]:
     block = max([ledger.largest_block(k) for k in shape.types])
     facts = {"needs_gpus": shape.gpus, "free_gpus": free, "largest_block_gpus": block}
     if free < shape.gpus:
+        if ledger.foreign and (kept := _foreign(ledger, shape)) and free + len(kept) >= shape.gpus:
+            device = kept[0]
+            held, pids = ledger.foreign[device]
+            return Reason.FOREIGN_USE, {"device": device, "foreign_bytes": held, "pids": list(pids)}
         return Reason.NO_CAPACITY, facts
     if block < shape.gpus and not shape.spans:
         return Reason.FRAGMENTED, facts
     return Reason.HOST, facts | {"needs_cpu_milli": shape.cpu_milli, "needs_host_bytes": shape.host_bytes}
+
+
+def _foreign(ledger: Ledger, shape: Shape) -> list[int]:
+    """Devices that would do, were they not used from outside."""
+    kind = ledger.layout.device_type
+    return [
+        d
+        for d in sorted(ledger.foreign)
+        if kind[d] in shape.types
+        and ledger.usable[d]
+        and not ledger.residents[d]
+        and d not in ledger.reserved
+    ]

@@ -73,6 +73,20 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     Reason.NOT_WORTH_IT: ("making room would cost more than it gains", "an end of a running job"),
     Reason.WAITING_SLICE: ("it waits for its turn on a time-sliced device", "its next turn"),
+    Reason.FOREIGN_USE: (
+        "processes outside the scheduler hold memory of a device that it needs",
+        "the end of those processes; it then starts by itself",
+    ),
+    Reason.STILL_STARTING: (
+        "its process is not known to run yet",
+        "the start of its process, seconds away",
+    ),
+    Reason.HELD_BY_USER: ("its owner suspended it", "a resume by its owner"),
+    Reason.AWAITS_JOBS: ("other jobs must end well before it", "the end of the jobs that it names"),
+    Reason.DEPENDENCY_FAILED: (
+        "a job that had to end well before it did not",
+        "a new submission, once that job has ended well",
+    ),
     Reason.LOWER_RANK: ("jobs with a better rank come first", "the start of jobs with a better rank"),
 }
 

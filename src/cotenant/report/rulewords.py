@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["RULE_WORDS"]
 
 RULE_WORDS: dict[str, str] = {
+    "asked-by-owner": "its owner asked for it",
     "least-cost": "of all devices with room for it, these cost least by predicted memory and utilisation; beyond 100 % the cost "
     "rises steeply",
     "idle-device": "an idle device goes before a shared one",

@@ -1,0 +1,106 @@
+"""What a user may ask of a live job: to leave its devices, and to have more or less of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cotenant.model import rules
+from cotenant.model.events import ResizeRequested
+from cotenant.model.jobs import Job
+from cotenant.model.ledger import Ledger
+from cotenant.model.placement import DEVICE_MILLI, Placement, Share
+from cotenant.model.plan import Reason, Refusal
+from cotenant.model.records import JobRecord
+from cotenant.model.shape import Shape
+
+__all__ = ["asked_job", "asked_place", "check_asked", "check_suspend"]
+
+
+def check_suspend(books: rules.Books, record: JobRecord) -> Refusal | None:
+    """May this running job save its state and leave because its user wants it to?
+
+    As for a policy's stop, but no minimum quantum holds a user back.
+    """
+    if not record.job.suspendable:
+        return Refusal(Reason.NOT_SUSPENDABLE)
+    return books.tiers.refusal(record.job) if books.tiers is not None else None
+
+
+def asked_job(job: Job, event: ResizeRequested) -> Job | Refusal:
+    """The job as its user wants it to be; a refusal if that contradicts itself."""
+    asked = {
+        name: value
+        for name in ("compute_milli", "memory_bytes", "gpus")
+        if (value := getattr(event, name)) != -1
+    }
+    low = {"compute_milli": 1, "memory_bytes": 0, "gpus": 1}
+    wrong = {name: value for name, value in asked.items() if value < low[name]}
+    if asked.get("compute_milli", 1) > DEVICE_MILLI or not -1 <= event.compute_limit_milli <= DEVICE_MILLI:
+        wrong |= {"compute_milli": event.compute_milli, "compute_limit_milli": event.compute_limit_milli}
+    gpus = asked.get("gpus", job.gpus)
+    if job.gpus == 0 and asked:
+        wrong["needs_gpus"] = 0
+    if job.max_gpus and not job.min_gpus <= gpus <= job.max_gpus:
+        wrong |= {"needs_gpus": gpus, "min_gpus": job.min_gpus, "max_gpus": job.max_gpus}
+    return Refusal(Reason.MALFORMED, wrong) if wrong else msgspec.structs.replace(job, **asked)
+
+
+def check_asked(record: JobRecord, job: Job, shape: Shape) -> Refusal | None:
+    """May a waiting job ask for this instead?"""
+    if shape.never:
+        return Refusal(*shape.never)
+    if record.suspended and job.gpus != record.job.gpus and not job.max_gpus:
+        return Refusal(Reason.MALFORMED, {"saved_on_gpus": record.job.gpus, "needs_gpus": job.gpus})
+    return None
+
+
+def asked_place(
+    books: rules.Books, record: JobRecord, job: Job, event: ResizeRequested, now: float
+) -> Placement | Refusal:
+    """Where a running job goes on if its user's wish is granted."""
+    place = record.place
+    if place is None:
+        return Refusal(Reason.NOT_RUNNING)
+    devices = place.devices
+    if event.gpus not in (-1, len(devices)):
+        if not job.max_gpus:
+            return Refusal(Reason.MALFORMED, {"elastic": False, "needs_gpus": event.gpus})
+        found = _grown(books.ledger, record, devices, event.gpus)
+        if found is None:
+            return Refusal(Reason.NO_CAPACITY, {"needs_gpus": event.gpus, "holds_gpus": len(devices)})
+        devices = found
+    share = _asked_share(place.share, job, event)
+    before, record.job = record.job, job
+    refusal = rules.check_resize(books, record, devices, share, now)
+    record.job = before
+    return refusal or Placement(devices, share)
+
+
+def _asked_share(share: Share, job: Job, event: ResizeRequested) -> Share:
+    if share.mode == "exclusive":
+        if not 0 <= event.compute_milli < DEVICE_MILLI:
+            return share
+        limit = event.compute_limit_milli if event.compute_limit_milli >= 0 else DEVICE_MILLI
+        return Share("spatial", job.memory_bytes, event.compute_milli, max(limit, event.compute_milli))
+    milli = event.compute_milli if event.compute_milli >= 0 else share.compute_milli
+    limit = event.compute_limit_milli if event.compute_limit_milli >= 0 else share.compute_limit_milli
+    memory = event.memory_bytes if event.memory_bytes >= 0 else share.memory_bytes
+    return msgspec.structs.replace(
+        share, memory_bytes=memory, compute_milli=milli, compute_limit_milli=max(limit, milli)
+    )
+
+
+def _grown(ledger: Ledger, record: JobRecord, devices: tuple[int, ...], count: int) -> tuple[int, ...] | None:
+    """As many devices: the first of those it has, then free ones, those of its own bays first."""
+    if count <= len(devices):
+        return devices[:count]
+    layout = ledger.layout
+    mine = {layout.device_bay[d] for d in devices}
+    free = [
+        d
+        for d, bay in enumerate(layout.device_bay)
+        if ledger.whole[bay] & layout.device_bit[d] and layout.bay_type[bay] in record.shape.types
+    ]
+    free.sort(key=lambda d: (layout.device_bay[d] not in mine, d))
+    more = free[: count - len(devices)]
+    return tuple(sorted((*devices, *more))) if len(devices) + len(more) == count else None
