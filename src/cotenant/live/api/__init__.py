@@ -1,7 +1,7 @@
 """The HTTP API of the live scheduler, and the page it serves."""
 
 from cotenant.live.api.app import create_app
-from cotenant.live.api.auth import Auth, Tokens, digest_of, read_tokens
+from cotenant.live.api.auth import Auth, digest_of
 from cotenant.live.api.metrics import exposition
 from cotenant.live.api.problems import Problem, problem_of, status_of
 from cotenant.live.api.server import Served, serve
@@ -12,12 +12,10 @@ __all__ = [
     "Auth",
     "Problem",
     "Served",
-    "Tokens",
     "create_app",
     "digest_of",
     "exposition",
     "problem_of",
-    "read_tokens",
     "serve",
     "status_of",
 ]

@@ -46,8 +46,8 @@ __all__ = ["ENDED", "Call", "Handlers", "Me"]
 ENDED = frozenset({"done", "failed", "cancelled", "rejected", "lost"})
 """States after which a job writes nothing more."""
 
-JSON, TEXT, LINES = "application/json", "text/plain; charset=utf-8", "application/x-ndjson"
-METRICS = "text/plain; version=0.0.4; charset=utf-8"
+JSON, TEXT, LINES = "application/json", "text/plain", "application/x-ndjson"
+METRICS = "text/plain; version=0.0.4"
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _log = logging.getLogger("cotenant.live.api")
 

@@ -98,7 +98,8 @@ class Hub:
     def _spread(self) -> None:
         with self._lock:
             fresh, self._fresh = self._fresh, deque()
-        self._told.extend(fresh)
+        # How far a job is will be told again soon; changes of state will not.
+        self._told.extend(told for told in fresh if told.kind != "progress")
         if not self._readers:
             return
         lines = [(told, told.line()) for told in fresh]

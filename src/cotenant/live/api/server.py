@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cotenant.errors import ConfigError
 
@@ -130,7 +131,7 @@ def serve(
     check_bind(bind, tls=tls, allow_plain=allow_plain)
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=_Protocol,
         ws="none",
         lifespan="on",
         loop="asyncio",
@@ -162,6 +163,14 @@ def serve(
     return served
 
 
+class _Protocol(H11Protocol):
+    """HTTP without an access log: that would hold what clients write in their queries. The doors keep one without."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.access_log = False
+
+
 class _Quiet(uvicorn.Server):
     """A server that leaves signals to the scheduler."""
 
@@ -175,7 +184,8 @@ def _listen(bind: str, port: int) -> socket.socket:
     address = bind.strip("[]")
     try:
         family, *_, target = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        # The protocol is named because asyncio turns Nagle's delay off only where it sees that it is TCP.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             # Where a scheduler just ended, its port can be taken again at once; a living one's cannot.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
