@@ -203,6 +203,12 @@ class Picture(LiveFold):
                 milli += share.compute_milli
             return memory, milli
 
+    def used(self, device: int) -> int:
+        """Memory that its residents say they use, each divided by its devices."""
+        with self._lock:
+            entries = [self._entries[i] for i in self._on.get(device, ())]
+            return sum(e.memory_used_bytes // max(len(e.devices), 1) for e in entries)
+
     def device_state(self, device: int) -> str:
         """``up``, ``drained``, or ``down: why``."""
         with self._lock:

@@ -1,0 +1,191 @@
+"""The examination: books against reality, what is enforced, and what is unsafe."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from cotenant.live.clock import BootClock
+from cotenant.live.machine import LiveDevice
+from cotenant.live.options import UpOptions
+from cotenant.live.picture import Picture
+from cotenant.live.statedir import newest_epoch
+from cotenant.live.tenants import Tenants
+from cotenant.model.liveports import Found
+from cotenant.model.quantities import GIB, format_bytes
+
+__all__ = ["Finding", "books_against", "examine", "unsafe"]
+
+_LEAST_DISK_BYTES = GIB
+_JUMP_S = 5.0
+_PRIVATE = (
+    "token",
+    "tenants.toml",
+    "cotenant.db",
+    "cotenant.db-wal",
+    "cotenant.db-shm",
+    "daemon.json",
+    "daemon.log",
+)
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    level : {"ok", "warning", "error"}
+    about : str
+        ``books``, ``log``, ``files``, ``disk``, ``clock``, ``network``, ``devices``, ``lease``, ``shares``.
+    text : str
+        What was found.
+    do : str
+        What to do about it.
+    """
+
+    level: Literal["ok", "warning", "error"]
+    about: str
+    text: str
+    do: str = ""
+
+
+def books_against(picture: Picture, found: Sequence[Found]) -> Iterator[Finding]:
+    """What the log says runs, against what really runs."""
+    running = {view.id: view for view in picture.jobs(live_only=True, limit=10**9)}
+    held = {i for i, v in running.items() if v.status in ("running", "paused", "stopping")}
+    real: dict[int, list[Found]] = {}
+    for one in found:
+        real.setdefault(one.id, []).append(one)
+    for job_id in sorted(held - set(real)):
+        yield Finding(
+            level="error",
+            about="books",
+            text=f"job {job_id} runs by the books, and no process of it is there",
+            do="it is being started or has just ended if this goes away; else restart cotenant up",
+        )
+    for job_id in sorted(set(real) - held):
+        pids = ", ".join(str(one.pid) for one in real[job_id])
+        yield Finding(
+            level="error",
+            about="books",
+            text=f"process {pids} of job {job_id} runs, and the books have it {_status(running, job_id)}",
+            do="it is being ended if this goes away; else restart cotenant up",
+        )
+    for job_id in sorted(i for i, ones in real.items() if len(ones) > 1):
+        yield Finding(level="error", about="books", text=f"job {job_id} runs {len(real[job_id])} times")
+    if held == set(real):
+        yield Finding(
+            level="ok", about="books", text=f"{len(held)} jobs run by the books, the same {len(held)} in fact"
+        )
+
+
+def _status(running: Mapping[int, Any], job_id: int) -> str:
+    return running[job_id].status if job_id in running else "ended"
+
+
+def unsafe(options: UpOptions, state: Path, tenants: Tenants) -> Iterator[Finding]:
+    """File modes and the address."""
+    wrong = []
+    for name in ("", *_PRIVATE):
+        path = state / name
+        if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+            wrong.append(path)
+            yield Finding(
+                level="error",
+                about="files",
+                text=f"others can read {path} (mode {stat.S_IMODE(path.stat().st_mode):03o})",
+                do=f"chmod {'700' if path.is_dir() else '600'} {path}",
+            )
+    if not wrong:
+        yield Finding(level="ok", about="files", text=f"only the owner can read {state}")
+    if problem := tenants.problem():
+        yield Finding(
+            level="error", about="files", text=f"tenants cannot be read: {problem}", do="mend the file"
+        )
+    if options.allow_plain and options.certificate is None:
+        yield Finding(
+            level="warning",
+            about="network",
+            text=f"{options.bind} is served without TLS: tokens and output cross the network readable",
+            do="give a certificate and key, or come through ssh -L",
+        )
+    if os.geteuid() == 0:
+        yield Finding(
+            level="warning",
+            about="files",
+            text="the scheduler runs as root, and so do all jobs",
+            do="run it as the user whose jobs these are",
+        )
+
+
+def machine(state: Path, clock: BootClock, epoch: int, missing: Sequence[LiveDevice]) -> Iterator[Finding]:
+    """Disk, clock, lease and devices."""
+    disk = shutil.disk_usage(state)
+    if disk.free < _LEAST_DISK_BYTES:
+        yield Finding(
+            level="error" if disk.free < _LEAST_DISK_BYTES // 10 else "warning",
+            about="disk",
+            text=f"{format_bytes(disk.free)} are free where the state folder lies",
+            do="make room: without it no job is accepted, and no state saved",
+        )
+    else:
+        yield Finding(
+            level="ok", about="disk", text=f"{format_bytes(disk.free)} are free for state and output"
+        )
+    jumped = clock.jumped_s()
+    if abs(jumped) > _JUMP_S:
+        yield Finding(
+            level="warning",
+            about="clock",
+            text=f"the machine's wall clock was set by {jumped:+.0f} s since the scheduler began",
+            do="nothing: decisions use a clock that cannot be set; times shown are those of before",
+        )
+    newest = newest_epoch(state)
+    if newest > epoch:
+        yield Finding(
+            level="error",
+            about="lease",
+            text=f"another scheduler leads here: epoch {newest}, ours is {epoch}",
+            do="this one ends by itself",
+        )
+    for device in missing:
+        yield Finding(
+            level="error",
+            about="devices",
+            text=f"{device.name} ({device.uuid}) was here before, and is not found now",
+            do="bring it back, or begin with a new state folder",
+        )
+
+
+def telemetry(readings: Mapping[int, Any], devices: Iterable[LiveDevice], failed: str) -> Iterator[Finding]:
+    """Readings that cannot be right, or are missing."""
+    if failed:
+        yield Finding(level="error", about="devices", text=failed, do="see nvidia-smi")
+    for device in devices:
+        reading = readings.get(device.device)
+        if reading is None:
+            yield Finding(
+                level="warning", about="devices", text=f"{device.name} gives no readings", do="see nvidia-smi"
+            )
+        elif (busy := reading.busy_pct) is not None and not 0.0 <= busy <= 101.0:
+            yield Finding(
+                level="warning", about="devices", text=f"{device.name} reads {busy:g} % busy: suspect"
+            )
+
+
+def examine(findings: Iterable[Finding], enforcement: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """All of it, the worst first, as plain values."""
+    order = {"error": 0, "warning": 1, "ok": 2}
+    found = sorted(findings, key=lambda f: order[f.level])
+    worst = found[0].level if found else "ok"
+    return {
+        "healthy": worst != "error",
+        "findings": [msgspec.to_builtins(f) for f in found],
+        "enforcement": {name: dict(table) for name, table in enforcement.items()},
+    }
