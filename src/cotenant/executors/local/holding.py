@@ -1,0 +1,221 @@
+"""Which back ends hold which jobs, and the controllers of devices that are shared.
+
+On core sets a cgroup that is ours to write lets the kernel do all of it, lending included; without one the
+shepherd's duty cycle does it, led by an elastic controller here. On GPUs MPS holds clients where its control
+daemon runs, and the gate inside the job the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from cotenant.executors.local.attempts import Attempt
+from cotenant.executors.local.devices import Device
+from cotenant.executors.local.layout import alive
+from cotenant.executors.local.trees import TreeClock
+from cotenant.model.placement import DEVICE_MILLI, Share
+from cotenant.shares.backends.base import Applied, Backend, Want, merged
+from cotenant.shares.backends.elastic import EVERY_S, ElasticController
+
+__all__ = ["Holding"]
+
+
+class Holding:
+    """Everything about shares.
+
+    Parameters
+    ----------
+    devices : mapping of int to Device
+    cores, gpus : sequence of Backend
+        Back ends of jobs on core sets, and of jobs on GPUs, in the order in which they are applied.
+    """
+
+    def __init__(
+        self, devices: Mapping[int, Device], cores: Sequence[Backend], gpus: Sequence[Backend]
+    ) -> None:
+        self._devices = devices
+        self._cores, self._gpus = tuple(cores), tuple(gpus)
+        self._controllers: dict[int, ElasticController] = {}
+        self._members: dict[int, Attempt] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._clocks: dict[int, TreeClock] = {}
+        self._seen: dict[int, tuple[float, float]] = {}
+        self._next = 0
+        self._at = 0.0
+
+    def backends(self, attempt: Attempt) -> tuple[Backend, ...]:
+        """Those that hold a job."""
+        held = [self._devices[n] for n in attempt.devices if n in self._devices]
+        return self._gpus if any(device.kind != "cpu" for device in held) else self._cores
+
+    def want(self, attempt: Attempt, share: Share | None = None) -> Want:
+        """What the back ends are asked for."""
+        held = [self._devices[n] for n in attempt.devices if n in self._devices]
+        on_cores = all(device.kind == "cpu" for device in held)
+        return Want(
+            key=attempt.name,
+            share=share or attempt.share,
+            devices=len(held),
+            cores=tuple(sorted({core for device in held for core in device.cores})),
+            cpu_milli=int(attempt.spec.get("cpu_milli", 0)),
+            host_memory_bytes=int(attempt.spec.get("host_memory_bytes", 0)),
+            on_cores=on_cores and bool(held),
+            uuids=tuple(device.uuid for device in held if device.kind != "cpu"),
+            device_bytes=min((device.memory_bytes for device in held), default=0),
+        )
+
+    def apply(self, attempt: Attempt) -> Applied:
+        """Make ready for a start.
+
+        Raises
+        ------
+        OSError
+            If a back end cannot; those before it have been undone.
+        """
+        done: list[Backend] = []
+        parts: list[Applied] = []
+        for backend in self.backends(attempt):
+            try:
+                parts.append(backend.apply(self.want(attempt)))
+            except OSError:
+                for one in done:
+                    one.remove(attempt.name)
+                raise
+            done.append(backend)
+        return merged(parts)
+
+    def enter(self, attempt: Attempt) -> None:
+        """The job runs, or its share has changed: its controller knows it from now on."""
+        share = attempt.share
+        if not self._by_words(attempt):
+            attempt.write_share(share.compute_milli, 0, DEVICE_MILLI)
+            return
+        number = self._numbers.setdefault(attempt.key, self._next)
+        self._next += number == self._next
+        self._members[number] = attempt
+        for device in attempt.devices:
+            controller = self._controllers.setdefault(device, ElasticController())
+            controller.join(number, share.compute_milli, share.compute_limit_milli)
+        self._write()
+
+    def adjust(self, attempt: Attempt, share: Share) -> None:
+        """Change the share of a job that runs.
+
+        Raises
+        ------
+        OSError
+            If a back end refuses.
+        """
+        for backend in self.backends(attempt):
+            backend.adjust(self.want(attempt, share))
+        attempt.share = share
+        self.enter(attempt)
+
+    def lift(self, attempt: Attempt) -> None:
+        """A job that is to leave may use what it can, so that it leaves soon."""
+        for backend in self.backends(attempt):
+            if backend.enforcement.adjustable:
+                backend.adjust(self.want(attempt, Share("exclusive", attempt.share.memory_bytes)))
+
+    def leave(self, attempt: Attempt) -> None:
+        """The job has ended."""
+        for backend in self.backends(attempt):
+            backend.remove(attempt.name)
+        number = self._numbers.pop(attempt.key, None)
+        if number is None:
+            return
+        for known in (self._members, self._clocks, self._seen):
+            known.pop(number, None)
+        for device, controller in list(self._controllers.items()):
+            controller.leave(number)
+            if not controller.allowed():
+                del self._controllers[device]
+
+    def cpu_s(self, attempt: Attempt) -> float | None:
+        """CPU seconds by a back end that counts; None if none does."""
+        found = (backend.use_s(attempt.name) for backend in self.backends(attempt))
+        return next((used for used in found if used is not None), None)
+
+    def memory_bytes(self, attempt: Attempt) -> int | None:
+        """Memory by a back end that counts; None if none does."""
+        found = (backend.memory_bytes(attempt.name) for backend in self.backends(attempt))
+        return next((used for used in found if used is not None), None)
+
+    def pids(self, attempt: Attempt) -> list[int]:
+        """Processes that a back end knows to be the job's."""
+        return [p for b in self.backends(attempt) for p in getattr(b, "pids", lambda _: [])(attempt.name)]
+
+    def tidy(self) -> None:
+        """Leave nothing behind that no job needs."""
+        for backend in (*self._cores, *self._gpus):
+            getattr(backend, "tidy", lambda: None)()
+
+    # -- elastic shares ------------------------------------------------------------------
+
+    def wait_s(self, now: float) -> float | None:
+        """Until the controllers must look; None while no device is shared by jobs that they lead."""
+        if not any(len(controller.allowed()) > 1 for controller in self._controllers.values()):
+            return None
+        return max(self._at + EVERY_S - now, 0.0)
+
+    def look(self, now: float) -> None:
+        """Measure everybody, and say what each may use."""
+        wait_s = self.wait_s(now)
+        if wait_s is None or wait_s > 0.0:
+            return
+        self._at = now
+        used = {number: use for number in self._members if (use := self._use(number)) is not None}
+        for controller in self._controllers.values():
+            controller.look(used)
+        self._write()
+
+    def _use(self, number: int) -> float | None:
+        """Thousandths of its devices that a job used since the last look."""
+        attempt = self._members[number]
+        cores = self._by_words(attempt) == "duty"
+        now, total = time.monotonic(), self._total_s(number, attempt, cores)
+        if total is None:
+            return None
+        before = self._seen.get(number)
+        self._seen[number] = (now, total)
+        if before is None or now <= before[0]:
+            return None
+        each = sum(len(self._devices[n].cores) for n in attempt.devices) if cores else 1
+        return DEVICE_MILLI * max(total - before[1], 0.0) / ((now - before[0]) * max(each, 1))
+
+    def _total_s(self, number: int, attempt: Attempt, cores: bool) -> float | None:
+        if not cores:
+            reading = attempt.reading()
+            return None if reading is None else reading.busy_ns / 1e9
+        clock = self._clocks.get(number)
+        if clock is None:
+            if not alive(attempt.shepherd, attempt.shepherd_ticks):
+                return None
+            clock = self._clocks[number] = TreeClock(attempt.shepherd)
+        return clock.read()
+
+    def _write(self) -> None:
+        for number, attempt in self._members.items():
+            allowed = min(
+                (c.allowed()[number] for c in self._controllers.values() if number in c.allowed()),
+                default=DEVICE_MILLI,
+            )
+            duty = self._by_words(attempt) == "duty"
+            before = attempt.allowed
+            attempt.allowed = allowed
+            attempt.write_share(
+                attempt.share.compute_milli, 0 if duty else allowed, allowed if duty else DEVICE_MILLI
+            )
+            # A shepherd whose job was free sleeps: it must be told that this is over.
+            if duty and (before >= DEVICE_MILLI) != (allowed >= DEVICE_MILLI):
+                attempt.poke()
+
+    def _by_words(self, attempt: Attempt) -> str:
+        """``duty`` or ``gate`` where words in the status file hold the job's compute; empty otherwise."""
+        if attempt.share.mode != "spatial":
+            return ""
+        names = {backend.name for backend in self.backends(attempt)}
+        if "duty cycle" in names:
+            return "duty"
+        return "gate" if "step gate" in names else ""

@@ -1,0 +1,121 @@
+"""Where things lie in the state folder, and the words that daemon, shepherd and job leave for each other.
+
+Standard library alone: the shepherd, which must start in a few milliseconds, imports it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+__all__ = [
+    "ALLOWED_AT",
+    "BUSY_AT",
+    "CAN_SUSPEND",
+    "DUTY_AT",
+    "FLAGS_AT",
+    "GUARANTEED_AT",
+    "ORDER_AT",
+    "ORDER_SUSPEND",
+    "RUNTIME_ATTACHED",
+    "SAVING_NOW",
+    "STATE_BYTES_AT",
+    "STATE_SAVED",
+    "STATE_STEP_AT",
+    "STATUS_BYTES",
+    "STATUS_MAGIC",
+    "STEPS_AT",
+    "STEP_NS_AT",
+    "STEP_S_AT",
+    "SUSPENDED_CODE",
+    "TOTAL_AT",
+    "VERSION_AT",
+    "alive",
+    "attempt_folder",
+    "boot_id",
+    "job_folder",
+    "read_json",
+    "read_word",
+    "start_ticks",
+    "write_json",
+    "write_word",
+]
+
+SUSPENDED_CODE = 85
+STATUS_MAGIC, STATUS_BYTES = b"CTST0001", 4096
+STEPS_AT, TOTAL_AT, STEP_NS_AT, STEP_S_AT, FLAGS_AT = 8, 16, 24, 32, 40
+STATE_BYTES_AT, STATE_STEP_AT, ORDER_AT = 48, 56, 64
+GUARANTEED_AT, ALLOWED_AT, VERSION_AT, BUSY_AT = 72, 76, 80, 96
+DUTY_AT = 104
+"""What the shepherd's duty cycle allows now, in thousandths: the gate's ceiling is another word, lest both throttle."""
+
+RUNTIME_ATTACHED, CAN_SUSPEND, STATE_SAVED, SAVING_NOW = 1, 2, 4, 8
+ORDER_SUSPEND = 1
+
+
+def job_folder(state_dir: str, job_id: int) -> str:
+    """Everything of one job. Numbers alone make paths: names of jobs and tenants never do."""
+    return f"{state_dir}/jobs/{int(job_id)}"
+
+
+def attempt_folder(state_dir: str, job_id: int, serial: int) -> str:
+    """Everything of one start of a job."""
+    return f"{job_folder(state_dir, job_id)}/serial-{int(serial)}"
+
+
+def boot_id() -> str:
+    """Changes when the machine starts anew; empty where the system does not tell."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123
+        return file.read().strip()
+    return ""
+
+
+def start_ticks(pid: int) -> int:
+    """When a process started, in the kernel's ticks since boot; 0 if there is none, or it is a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return 0 if len(fields) < 20 or fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def alive(pid: int, ticks: int) -> bool:
+    """Whether exactly that process runs: a number alone may have been given to another by now."""
+    return pid > 0 and ticks > 0 and start_ticks(pid) == ticks
+
+
+def read_json(path: str) -> dict[str, object]:
+    """A file's object; empty where there is none or it cannot be read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_json(path: str, value: dict[str, object], *, durable: bool = False) -> None:
+    """Write beside and rename: a reader sees the old file or the new one, never a part."""
+    beside = f"{path}.{os.getpid()}.new"
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        data = json.dumps(value).encode()
+        while data:
+            data = data[os.write(descriptor, data) :]
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(beside, path)  # noqa: PTH105
+
+
+def read_word(descriptor: int, offset: int, size: int = 8) -> int:
+    """A word of a status file; 0 where it is too short."""
+    return int.from_bytes(os.pread(descriptor, size, offset), "little")
+
+
+def write_word(descriptor: int, offset: int, value: int, size: int = 8) -> None:
+    """Set a word of a status file, in one call: whoever maps the file sees all of it or nothing."""
+    os.pwrite(descriptor, value.to_bytes(size, "little"), offset)

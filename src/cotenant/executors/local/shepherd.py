@@ -1,0 +1,385 @@
+"""Holds one attempt of one job: starts it, keeps its output, obeys, and writes how it ended.
+
+Run as a file of its own (``python -I -S shepherd.py FOLDER``), in a session of its own, so that neither the
+daemon's death nor a terminal's end touches it; it imports the standard library alone and sleeps in one
+``poll`` while nothing happens. In FOLDER lie ``spec.json`` (what to start), ``claim`` (made by linking: of two
+shepherds for one attempt, one starts the job), ``started.json``, ``control.json`` (orders that must survive; a
+byte in the FIFO ``control`` says that it changed), ``status`` and, at the end, ``exit.json``.
+
+Leaves with 0 when ``exit.json`` is written, 3 if its epoch is over, 4 if the attempt is another's, 5 if it
+could not even begin.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    # By its folders alone, so that neither the package's door nor what that imports is loaded.
+    import types
+
+    _here = __file__.rpartition("/")[0]
+    for _name, _up in (("cotenant.executors.local", 0), ("cotenant.executors", 1), ("cotenant", 2)):
+        _package = types.ModuleType(_name)
+        _package.__path__ = [_here.rsplit("/", _up)[0] if _up else _here]
+        sys.modules[_name] = _package
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cotenant.executors.local import layout
+from cotenant.executors.local.birth import become_subreaper, start
+from cotenant.executors.local.duty import DutyCycle
+from cotenant.executors.local.freezing import Freezer
+from cotenant.executors.local.outputs import OutputFile
+from cotenant.executors.local.stepcount import StepCounter
+from cotenant.executors.local.stopping import Stop
+from cotenant.executors.local.trees import TreeClock, descendants, signal_tree
+from cotenant.executors.local.verdict import judge, saved_as_asked
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["Shepherd", "main"]
+
+STALE, TAKEN, BROKEN = 3, 4, 5
+_SWEEP_S = 0.02
+
+
+class Shepherd:
+    """One attempt, from claim to ``exit.json``."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.spec: dict[str, Any] = layout.read_json(f"{folder}/spec.json")
+        self.state_dir = str(self.spec.get("state_dir", ""))
+        self.status = os.open(f"{folder}/status", os.O_RDWR | os.O_CLOEXEC)
+        self.control = os.open(f"{folder}/control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.steps = StepCounter(f"{folder}/steps", self.status)
+        self.outputs: list[OutputFile] = []
+        self.ranks: dict[int, int] = {}
+        self.codes: list[int] = []
+        self.paused, self.asked, self.seen = False, "", -1
+        self.leaving = False
+        self.stop: Stop | None = None
+        self.duty: DutyCycle | None = None
+        self.freezer = Freezer(str(self.spec.get("freezer", "")))
+        self.save_s = 0.0
+        self.machine_kills = _machine_kills()
+        self.clock = TreeClock(os.getpid())
+
+    # -- beginning -----------------------------------------------------------------------
+
+    def claim(self) -> int:
+        """Take the attempt, for good; 0, or the code to leave with."""
+        if self.epoch() > int(self.spec["epoch"]):
+            return STALE
+        mine = f"{self.folder}/claim.{os.getpid()}"
+        layout.write_json(
+            mine,
+            {
+                "pid": os.getpid(),
+                "start_ticks": layout.start_ticks(os.getpid()),
+                "boot_id": layout.boot_id(),
+                "epoch": self.spec["epoch"],
+            },
+            durable=True,
+        )
+        try:
+            os.link(mine, f"{self.folder}/claim")
+        except FileExistsError:
+            return TAKEN
+        finally:
+            os.unlink(mine)  # noqa: PTH108
+        return 0
+
+    def epoch(self) -> int:
+        """The newest epoch that anybody wrote."""
+        try:
+            with open(f"{self.state_dir}/epoch", encoding="ascii") as file:  # noqa: PTH123
+                return int(file.read())
+        except (OSError, ValueError):
+            return 0
+
+    def begin(self) -> str:
+        """Start every rank; returns what went wrong, if something did."""
+        pipes = []
+        for name in ("stdout", "stderr"):
+            read, write = os.pipe()
+            os.set_blocking(read, False)
+            pipes.append(write)
+            self.outputs.append(
+                OutputFile(
+                    f"{self.folder}/{name}.log", read, int(self.spec["log_bytes"]), int(self.spec["log_keep"])
+                )
+            )
+        problem = ""
+        for rank, own in enumerate(self.spec.get("ranks") or [{}]):
+            pid, problem = start(self.spec, {**self.spec["env"], **own}, (pipes[0], pipes[1]))
+            if problem:
+                problem = f"rank {rank}: {problem}" if rank else problem
+                break
+            self.ranks[pid] = rank
+        for write in pipes:
+            os.close(write)
+        return problem
+
+    # -- running -------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until no process is left."""
+        wake, woken = os.pipe()
+        for descriptor in (wake, woken):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "leaving", True))
+        if self.spec.get("duty"):
+            self.duty = DutyCycle(
+                self.clock,
+                int(self.spec["duty"]),
+                lambda: self._signal(signal.SIGSTOP),
+                self._go,
+                time.monotonic(),
+            )
+        poll = select.poll()
+        for descriptor in (wake, self.control, *(out.pipe for out in self.outputs)):
+            poll.register(descriptor, select.POLLIN)
+        self.obey()
+        while not self.reap():
+            if self.steps.due(time.monotonic()):
+                poll.register(self.steps.pipe, select.POLLIN)
+            ready = {descriptor for descriptor, _ in poll.poll(self._timeout_ms())}
+            if self.steps.pipe in ready:
+                self.steps.count(time.monotonic())
+                poll.unregister(self.steps.pipe)
+            for out in self.outputs:
+                if out.pipe in ready and not out.pump() and not out.open:
+                    poll.unregister(out.pipe)
+            for descriptor in ready & {wake, self.control}:
+                with contextlib.suppress(OSError):
+                    while os.read(descriptor, 4096):
+                        pass
+            if self.control in ready:
+                self.obey()
+            if self.leaving and self.stop is None:
+                # The machine goes down: TERM is all the notice that anybody gets.
+                self.order("suspend")
+
+    def _timeout_ms(self) -> int | None:
+        """Until something must be looked at again; None: nothing but what others do."""
+        now = time.monotonic()
+        waits = [self.steps.wait_s(now)]
+        if self.stop is not None:
+            waits.append(self.stop.step(now))
+        elif self.duty is not None and not self.paused:
+            waits.append(self.duty.step(now, layout.read_word(self.status, layout.DUTY_AT, 4)))
+        known = [wait for wait in waits if wait is not None]
+        return None if not known else max(int(min(known) * 1000.0 + 0.999), 0)
+
+    def reap(self) -> bool:
+        """Collect the dead; True once nobody is left, descendants in other sessions included."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if not pid:
+                return False
+            if pid in self.ranks:
+                del self.ranks[pid]
+                code = os.waitstatus_to_exitcode(status)
+                self.codes.append(code)
+                # One rank that fails fails all; once the last has ended, what it left behind must go, too.
+                if code not in (0, layout.SUSPENDED_CODE) or not self.ranks:
+                    self._end_the_rest()
+
+    def _end_the_rest(self) -> None:
+        if self.stop is None and descendants(os.getpid()):
+            self._thaw()
+            self.stop = Stop(self, "rest")
+
+    # -- orders --------------------------------------------------------------------------
+
+    def obey(self) -> None:
+        """Carry out what ``control.json`` says, if it is new and from a scheduler that still may."""
+        found: dict[str, Any] = layout.read_json(f"{self.folder}/control.json")
+        if (
+            not found
+            or int(found.get("version", 0)) <= self.seen
+            or int(found.get("epoch", 0)) < self.epoch()
+        ):
+            return
+        self.seen = int(found.get("version", 0))
+        if found.get("stop"):
+            self.order(str(found["stop"]))
+        elif bool(found.get("paused")) != self.paused:
+            self.pause(not self.paused)
+
+    def order(self, mode: str) -> None:
+        """Stop, by the gentlest way that was asked; a harder one may follow."""
+        self.asked = self.asked or mode
+        self._thaw()
+        if self.stop is None or self.stop.mode == "rest":
+            self.stop = Stop(self, mode)
+        else:
+            self.stop.harder(mode)
+
+    def pause(self, paused: bool) -> None:
+        """Hold every process where it is, or let all go on."""
+        if self.stop is not None:
+            return
+        self.paused = paused
+        if paused:
+            if not self.freezer.freeze():
+                self._signal(signal.SIGSTOP)
+        else:
+            self._thaw()
+        self.tell()
+
+    def _thaw(self) -> None:
+        self.paused = False
+        self.freezer.thaw()
+        self._signal(signal.SIGCONT)
+        if self.duty is not None:
+            self.duty.running = True
+            self.duty.reset(time.monotonic())
+
+    def _signal(self, number: int) -> None:
+        signal_tree(os.getpid(), number)
+
+    def _go(self) -> None:
+        if not self.paused:
+            self._signal(signal.SIGCONT)
+
+    # -- words to others -----------------------------------------------------------------
+
+    def tell(self) -> None:
+        """Write who runs, and whether it is paused."""
+        pid = next(iter(self.ranks), 0)
+        if pid:
+            layout.write_json(
+                f"{self.folder}/started.json",
+                {"pid": pid, "start_ticks": layout.start_ticks(pid), "paused": self.paused},
+            )
+        self.notify()
+
+    def notify(self) -> None:
+        """Say that something changed; a daemon that is not there will look when it comes."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(f"{self.state_dir}/notify", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, f"{self.spec['id']} {self.spec['serial']}\n".encode())
+            finally:
+                os.close(descriptor)
+
+    def finish(self, problem: str = "") -> None:
+        """Write how it ended."""
+        self.steps.count(time.monotonic())
+        for out in self.outputs:
+            out.close()
+        steps, state_step, flags = (
+            layout.read_word(self.status, at)
+            for at in (layout.STEPS_AT, layout.STATE_STEP_AT, layout.FLAGS_AT)
+        )
+        saved = saved_as_asked(flags, state_step, steps)
+        outcome, code, number, detail = "not-started", 0, 0, problem
+        if not problem:
+            outcome, code, number, detail = judge(
+                self.codes,
+                asked=self.asked,
+                saved=saved,
+                memory_kills=sum(_counter(path, b"oom_kill") for path in self.spec.get("oom_files", ())),
+                machine_kills=_machine_kills() - self.machine_kills,
+                tail=self.outputs[1].tail[-2048:] if len(self.outputs) > 1 else b"",
+            )
+        used = os.times()
+        layout.write_json(
+            f"{self.folder}/exit.json",
+            {
+                "outcome": outcome,
+                "code": code,
+                "signal": number,
+                "detail": detail,
+                "steps": steps,
+                "state_step": state_step if flags & layout.STATE_SAVED else 0,
+                "save_s": self.save_s,
+                "cpu_s": used.children_user + used.children_system,
+                "dropped": [out.dropped for out in self.outputs],
+                "ended": time.time(),
+            },
+            durable=True,
+        )
+        for folder in self.spec.get("remove", ()):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106
+        self.notify()
+
+
+def _counter(path: str, name: bytes) -> int:
+    """A counter of a file of lines ``name number``."""
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:  # noqa: PTH123
+        for line in file:
+            words = line.split()
+            if len(words) == 2 and words[0] == name:
+                return int(words[1])
+    return 0
+
+
+def _machine_kills() -> int:
+    return _counter("/proc/vmstat", b"oom_kill")
+
+
+def _guarded(shepherd: Shepherd, work: Callable[[], str]) -> None:
+    """Whatever goes wrong in here, an attempt that was claimed gets its end written, and leaves nobody behind."""
+    problem = ""
+    try:
+        problem = work()
+        if problem:
+            shepherd.asked = "kill"
+            shepherd.stop = Stop(shepherd, "kill")
+        shepherd.run()
+    except Exception as error:
+        problem = f"its shepherd failed: {type(error).__name__}: {error}"
+        while descendants(os.getpid()):
+            signal_tree(os.getpid(), signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            time.sleep(_SWEEP_S)
+    shepherd.finish(problem)
+
+
+def main(folder: str) -> int:
+    """Hold the attempt whose ``spec.json`` lies in ``folder``; returns the exit code."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.setsid()
+    try:
+        shepherd = Shepherd(folder)
+        refused = shepherd.claim()
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        os.write(2, f"{folder}: {error}\n".encode(errors="replace"))
+        return BROKEN
+    if refused:
+        return refused
+    become_subreaper()
+
+    def work() -> str:
+        problem = shepherd.begin()
+        if not problem:
+            shepherd.tell()
+        return problem
+
+    _guarded(shepherd, work)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,97 @@
+"""Ways to hold a share that need nobody's permission: stopping and going on, the gate inside the job, memory fractions."""
+
+from __future__ import annotations
+
+from cotenant.model.placement import DEVICE_MILLI
+from cotenant.shares.backends.base import Applied, Enforcement, Want
+
+__all__ = ["DutyCycleBackend", "MemoryFraction", "StepGate"]
+
+_SLACK = 1.5
+"""Address space is not memory: libraries map much that they never touch."""
+_MAPPED_BYTES = 4 << 30
+
+
+class _Plain:
+    """Nothing to change outside the job, and nothing counted."""
+
+    def adjust(self, want: Want) -> None:
+        """The words in the status file are all that changes, and the host writes them."""
+
+    def remove(self, key: str) -> None:
+        """Nothing is kept."""
+
+    def use_s(self, key: str) -> float | None:
+        """Not counted here."""
+        return None
+
+    def memory_bytes(self, key: str) -> int | None:
+        """Not counted here."""
+        return None
+
+
+class DutyCycleBackend(_Plain):
+    """CPU time by SIGSTOP and SIGCONT, done by the shepherd, so that it outlives the daemon.
+
+    The memory limit is one of address space (RLIMIT_AS): half as much again as asked, and 4 GiB for what
+    libraries map and never touch. So it stops what runs away, and is not exact: advisory.
+    """
+
+    name = "duty cycle"
+    enforcement = Enforcement(
+        memory="advisory",
+        compute="averaged",
+        fault_isolation=True,
+        note="no cgroup is ours to write: compute is exact over seconds, memory is address space",
+    )
+
+    def apply(self, want: Want) -> Applied:
+        """Words for the shepherd."""
+        size = want.host_bytes
+        shared = want.on_cores and want.share.mode == "spatial"
+        return Applied(
+            duty=len(want.cores) if shared else 0,
+            address_space_bytes=int(size * _SLACK) + _MAPPED_BYTES if size else 0,
+        )
+
+
+class StepGate(_Plain):
+    """Compute by a gate between steps, inside jobs that use our runtime; nothing for others."""
+
+    name = "step gate"
+    enforcement = Enforcement(
+        memory="none",
+        compute="averaged",
+        fault_isolation=False,
+        note="only jobs with the runtime in them are held; a step is never cut",
+    )
+
+    def apply(self, want: Want) -> Applied:
+        """The share stands in the status file, which is there anyway."""
+        del want
+        return Applied()
+
+
+class MemoryFraction(_Plain):
+    """Device memory by PyTorch's own allocator: the runtime sets its fraction at the start."""
+
+    name = "memory fraction"
+    enforcement = Enforcement(
+        memory="advisory",
+        compute="none",
+        fault_isolation=False,
+        adjustable=False,
+        note="PyTorch's caching allocator alone is held, in jobs with the runtime in them; contexts and libraries are not",
+    )
+
+    def apply(self, want: Want) -> Applied:
+        """``COTENANT_MEMORY_BYTES`` and, where the device's size is known, ``COTENANT_MEMORY_FRACTION``."""
+        if not want.share.memory_bytes:
+            return Applied()
+        env = {"COTENANT_MEMORY_BYTES": str(want.share.memory_bytes)}
+        if want.device_bytes:
+            fraction = min(want.share.memory_bytes / want.device_bytes, 1.0)
+            env["COTENANT_MEMORY_FRACTION"] = (
+                f"{int(fraction * DEVICE_MILLI * 1000) / (DEVICE_MILLI * 1000):.6f}"
+            )
+        return Applied(env=env)
