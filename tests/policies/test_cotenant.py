@@ -110,6 +110,19 @@ def test_the_low_end_of_the_interval_counts_as_far_as_doubt_says() -> None:
     assert starts == {0.0: 0.0, 1.0: 50.0}
 
 
+def test_doubt_counts_by_class() -> None:
+    # Mean 0.6, low end 0.1: the low end counts for guaranteed jobs, the mean for opportunistic ones.
+    starts = {}
+    for one in ("guaranteed", "opportunistic"):
+        for two in ("guaranteed", "opportunistic"):
+            h = make("1x1", Cotenant(doubt=1.0), forecast=FixedForecast(default=0.6, spread=0.5))
+            shared(h, "a", runs_s=50.0, job_class=one)
+            shared(h, "b", runs_s=50.0, job_class=two)
+            run = h.run()
+            starts[one[0] + two[0]] = max(run.start_s("a") or 0.0, run.start_s("b") or 0.0)
+    assert starts == {"gg": 50.0, "go": 50.0, "og": 50.0, "oo": 0.0}
+
+
 def test_one_gives_way_and_its_neighbours_stay() -> None:
     h = make("1x1", forecast=FixedForecast(WELL), truth=FixedTruth(default=1.0))
     shared(h, "small", runs_s=1000.0)
@@ -439,7 +452,7 @@ def test_the_contract_holds_with_short_quanta_and_short_patience(first: int) -> 
 
 
 def test_parameters_out_of_range_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"min_speed and doubt must lie in \[0, 1\], found 2.0"):
+    with pytest.raises(ConfigError, match=r"min_speed must lie in \[0, 1\], found 2.0"):
         Cotenant(min_speed=2.0)
     with pytest.raises(ConfigError, match="quantum_s"):
         Cotenant(quantum_s=-1.0)

@@ -45,8 +45,10 @@ class Cotenant(Params):
     min_gain : float
         Least predicted gain of total normalised throughput by one more member.
     doubt : float
-        How much of the forecast's doubt counts against ``min_speed``: 1 the low end of the
-        interval, 0 its mean.
+        How much of the forecast's doubt about guaranteed jobs counts against ``min_speed``: 1 the low
+        end of the interval, 0 its mean.
+    doubt_opportunistic : float
+        The same about opportunistic jobs.
     quantum_s : float
         Nobody is stopped before having worked so long at a stretch; loading does not count.
     longest_wait_s : float
@@ -69,6 +71,7 @@ class Cotenant(Params):
         min_speed: float = 0.2,
         min_gain: float = 0.1,
         doubt: float = 0.5,
+        doubt_opportunistic: float = 0.0,
         quantum_s: float = 300.0,
         longest_wait_s: float = 86400.0,
         turn_s: float = 14400.0,
@@ -86,9 +89,15 @@ class Cotenant(Params):
         ):
             if not 0.0 <= value < _INF:
                 raise ConfigError(f"{name} must be zero or more and finite, found {value}")
-        if not 0.0 <= min_speed <= 1.0 or not 0.0 <= doubt <= 1.0:
-            raise ConfigError(f"min_speed and doubt must lie in [0, 1], found {min_speed} and {doubt}")
+        for name, value in (
+            ("min_speed", min_speed),
+            ("doubt", doubt),
+            ("doubt_opportunistic", doubt_opportunistic),
+        ):
+            if not 0.0 <= value <= 1.0:
+                raise ConfigError(f"{name} must lie in [0, 1], found {value}")
         self.min_speed, self.min_gain, self.doubt = min_speed, min_gain, doubt
+        self.doubt_opportunistic = doubt_opportunistic
         self.quantum_s, self.longest_wait_s, self.turn_s, self.move_gain = (
             quantum_s,
             longest_wait_s,
@@ -96,7 +105,7 @@ class Cotenant(Params):
             move_gain,
         )
         self.resize_gain = resize_gain
-        self._bounds = Bounds(min_speed, min_gain, 0.0, doubt)
+        self._bounds = Bounds(min_speed, min_gain, 0.0, doubt, doubt_opportunistic)
 
     def decide(self, view: View) -> Plan:
         """One step: a start, a preemption, a move, or nothing; now and then take up what was learned."""
@@ -114,7 +123,7 @@ class Cotenant(Params):
             index = view.index(RankedCandidates, self._bounds)
         crowded = view.index(Crowded, self.move_gain, self.min_speed)
         if crowded.suffering:
-            plan = part(view, crowded)
+            plan = part(view, crowded, index.label)
             if plan is not None:
                 return plan
         wake, holds = _INF, list[Decision]()

@@ -40,8 +40,8 @@ class Candidates(Index):
 
     def __init__(self, view: View, bounds: Bounds) -> None:
         self._view, self._ledger, self._capacity = view, view.ledger, view.layout.device_memory
-        self._guest_s = bounds.guest_s
-        self._groups = view.index(GroupIndex)
+        self._guest_s, self.label = bounds.guest_s, bounds.label
+        self._groups = view.index(GroupIndex, bounds.by_class)
         self._groups.changed = self._place_changed
         self._forecast = view.forecast
         self._version = self._forecast.version
@@ -88,7 +88,7 @@ class Candidates(Index):
         tenant = job.tenant if self._limited and job.tenant in self._limited else ""
         circle = circle_of(job)
         least = job.min_gpus if job.max_gpus > job.min_gpus else 0
-        key = (shape.number, job.model, short, circle, tenant, least)
+        key = (shape.number, self.label(job), short, circle, tenant, least)
         found = self._pair_of.get(key)
         if found is None:
             demand = self._demand(shape, tenant, least)
@@ -108,10 +108,11 @@ class Candidates(Index):
         return found
 
     def _class(self, job: Job, shape: Shape, circle: Circle, tenant: str, *, short: bool) -> ClassLine:
-        key = (job.gpus, job.model, needed_gib(job), circle, shape.types, short, tenant)
+        label = self.label(job)
+        key = (job.gpus, label, needed_gib(job), circle, shape.types, short, tenant)
         found = self._class_of.get(key)
         if found is None:
-            taste = self._verdicts.taste(job.model)
+            taste = self._verdicts.taste(label)
             found = self._class_of[key] = ClassLine(len(self._classes), job, circle, shape, taste)
             found.short = short
             self._classes.append(found)

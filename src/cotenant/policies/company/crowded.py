@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 
+from cotenant.model.jobs import Job
 from cotenant.model.placement import Placement
 from cotenant.model.plan import Plan, Stop, Why
 from cotenant.model.records import JobRecord, Status
@@ -106,11 +108,11 @@ class Crowded(Index):
         return [job_id for _, job_id in found]
 
 
-def part(view: View, crowded: Crowded) -> Plan | None:
+def part(view: View, crowded: Crowded, label: Callable[[Job], str]) -> Plan | None:
     """Undo a company in which somebody is slower than any may be, and never form it again.
 
     The one of them gives way that would for a newcomer; a sufferer none of whose company can be
-    stopped now must bear it.
+    stopped now must bear it. ``label`` says by what a job is known in the sets that are not formed again.
     """
     for sufferer in sorted(crowded.suffering):
         record = view.running[sufferer]
@@ -128,7 +130,7 @@ def part(view: View, crowded: Crowded) -> Plan | None:
         stop = Stop(victim.id, True, sufferer, Why("not-as-foretold", facts))
         kind = view.layout.device_type[place.devices[0]]
         shared = max((view.residents(d) for d in place.devices), key=len)
-        bad = [kind, *sorted(view.running[j].job.model for j in shared)]
+        bad = [kind, *sorted(label(view.running[j].job) for j in shared)]
         memo = view.memo or {}
         known = memo.get("bad", [])
         if bad not in known:

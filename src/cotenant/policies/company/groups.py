@@ -20,6 +20,7 @@ from cotenant.model.placement import Placement
 from cotenant.model.quantities import GIB
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.view import Index, View
+from cotenant.policies.company.verdicts import labelled
 from cotenant.policies.queues.circles import Circle, circle_of
 from cotenant.policies.space.buckets import At, Bucket, SlotKey
 
@@ -30,6 +31,12 @@ _RUNNING = Status.RUNNING
 
 class GroupIndex(Index):
     """All places that another job could join.
+
+    Parameters
+    ----------
+    view : View
+    by_class : bool
+        Whether guaranteed and opportunistic jobs of one model are told apart.
 
     Attributes
     ----------
@@ -46,7 +53,8 @@ class GroupIndex(Index):
         ... if there is something for the bucket's size in here; filled by who listens.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, by_class: bool = False) -> None:
+        self._by_class = by_class
         self._view, self._ledger = view, view.ledger
         self._residents, self._free = view.ledger.residents, view.ledger.free_memory
         self._types, self._most = view.layout.device_type, view.settings.max_sharers
@@ -91,7 +99,7 @@ class GroupIndex(Index):
         if place.share.mode != "spatial":
             return
         devices, job = place.devices, record.job
-        kind = (job.model, len(devices), circle_of(job))
+        kind = (labelled(job) if self._by_class else job.model, len(devices), circle_of(job))
         number = self._alike_of.get(kind)
         if number is None:
             number = self._alike_of[kind] = len(self._alike)

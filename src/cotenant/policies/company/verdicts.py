@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from cotenant.model.jobs import Job
 from cotenant.model.ports import Interval
 from cotenant.model.view import View
 from cotenant.policies.space.buckets import SlotKey
 
-__all__ = ["LEVELS", "Bounds", "Rank", "Taste", "Verdicts"]
+__all__ = ["LEVELS", "Bounds", "Rank", "Taste", "Verdicts", "labelled"]
 
 LEVELS = 64
 """Gains are sorted into this many levels, so that a search can skip to the best one occupied:
@@ -23,13 +24,38 @@ def _level(gain: float) -> int:
     return LEVELS - 1 - min(LEVELS - 1, max(0, int(gain * LEVELS)))
 
 
+_LESS = "\n"
+"""Ends the labels of opportunistic jobs; no model's name does."""
+
+
+def labelled(job: Job) -> str:
+    """A job's model, with a mark where the job is opportunistic: what is judged by class is known by this."""
+    return job.model if job.job_class == "guaranteed" else job.model + _LESS
+
+
 class Bounds:
-    """What is asked of a set; see ``policies.colocate``. Two are the same only if they are one object."""
+    """What is asked of a set; see ``policies.colocate``. Two are the same only if they are one object.
 
-    __slots__ = ("doubt", "guest_s", "min_gain", "min_speed")
+    ``less_doubt`` is ``doubt`` for opportunistic jobs, if it is another: then sets are judged by class.
+    """
 
-    def __init__(self, min_speed: float, min_gain: float, guest_s: float, doubt: float = 1.0) -> None:
+    __slots__ = ("by_class", "doubt", "guest_s", "less_doubt", "min_gain", "min_speed")
+
+    def __init__(
+        self,
+        min_speed: float,
+        min_gain: float,
+        guest_s: float,
+        doubt: float = 1.0,
+        less_doubt: float | None = None,
+    ) -> None:
         self.min_speed, self.min_gain, self.guest_s, self.doubt = min_speed, min_gain, guest_s, doubt
+        self.less_doubt = doubt if less_doubt is None else less_doubt
+        self.by_class = self.less_doubt != doubt
+
+    def label(self, job: Job) -> str:
+        """By what a job is known here: its model, and its class if that matters."""
+        return labelled(job) if self.by_class else job.model
 
     def verdicts(self, view: View) -> Verdicts:
         """Verdicts by these bounds."""
@@ -112,7 +138,7 @@ class Verdicts:
         self._forecast = view.forecast
         self._types = [kind.name for kind in view.layout.types]
         self._min_speed, self._min_gain = bounds.min_speed, bounds.min_gain
-        self._doubt = bounds.doubt
+        self._doubt, self._less_doubt = bounds.doubt, bounds.less_doubt
         self._tastes: dict[str, Taste] = {}
         self._sets: dict[tuple[int, tuple[str, ...]], tuple[float, dict[str, float]]] = {}
 
@@ -153,10 +179,9 @@ class Verdicts:
         before = self._speeds(kind, present)[1]
         return after[model] - sum(weight * (before[m] - after[m]) for m, weight in members)
 
-    def _least(self, speed: Interval) -> float:
-        if self._doubt == 1.0:
-            return speed.low
-        return speed.mean - self._doubt * (speed.mean - speed.low)
+    def _least(self, label: str, speed: Interval) -> float:
+        doubt = self._less_doubt if label.endswith(_LESS) else self._doubt
+        return speed.low if doubt == 1.0 else speed.mean - doubt * (speed.mean - speed.low)
 
     def _speeds(self, kind: int, models: tuple[str, ...]) -> tuple[float, dict[str, float]]:
         """Least speed at the low end, and each model's mean speed, in a sorted set of models."""
@@ -166,11 +191,12 @@ class Verdicts:
                 found = (1.0, {models[0]: 1.0})
             else:
                 name, means, low = self._types[kind], {}, 1.0
+                plain = tuple([model.removesuffix(_LESS) for model in models])
                 for model in dict.fromkeys(models):
                     at = models.index(model)
-                    speed = self._forecast.co_speed(model, models[:at] + models[at + 1 :], name)
+                    speed = self._forecast.co_speed(plain[at], plain[:at] + plain[at + 1 :], name)
                     means[model] = speed.mean
-                    low = min(low, self._least(speed))
+                    low = min(low, self._least(model, speed))
                 found = (low, means)
             self._sets[kind, models] = found
         return found

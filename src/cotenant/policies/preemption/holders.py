@@ -90,7 +90,8 @@ class Holders:
 
     def _scopes(self, record: JobRecord) -> list[tuple[int, tuple[int, ...]]]:
         """Bays among which devices could be had if all gave what they can, and how many are missing there."""
-        shape, ledger, layout, found = record.shape, self._view.ledger, self._view.layout, []
+        shape, ledger, layout = record.shape, self._view.ledger, self._view.layout
+        found: list[tuple[int, tuple[int, ...]]] = []
         for kind in shape.types:
             bays = [bay for bay in sorted(self._most) if layout.bay_type[bay] == kind]
             if shape.single:

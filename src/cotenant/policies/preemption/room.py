@@ -102,9 +102,9 @@ def suits(
             return False
         if single and len(rest) > 1 and len(place.devices) > 1:
             return False
-        members.append((other.job.model, len(place.devices) if single else 1))
+        members.append((index.label(other.job), len(place.devices) if single else 1))
     kind = view.layout.device_type[devices[0]]
-    return index.verdicts.accepts(record.job.model, (kind, tuple(sorted(members)), circle))
+    return index.verdicts.accepts(index.label(record.job), (kind, tuple(sorted(members)), circle))
 
 
 class _Seat(NamedTuple):
