@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,7 +13,10 @@ from cotenant.model.jobs import Determinism, Job, Sharing
 from cotenant.model.quantities import format_bytes, parse_bytes, parse_duration, parse_milli
 from cotenant.traces.documents import Document, read_document
 
-__all__ = ["JobFile", "check_fits", "job_of", "limit_milli", "read_job"]
+__all__ = ["JobFile", "SuspendMode", "check_fits", "job_of", "limit_milli", "read_job"]
+
+
+SuspendMode = Literal["runtime", "restart", "pause", "none"]
 
 
 class Elastic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +54,15 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         How many failed attempts are followed by another.
     suspendable : bool
         Whether it can save its state and go on later.
+    suspend : {"runtime", "restart", "pause", "none"}
+        How it makes room for others: ``runtime`` saves its state at a step boundary when asked, ``restart`` is
+        ended by a signal and goes on from what it saved itself, ``pause`` is stopped by a signal and keeps its
+        memory, ``none`` does not make room. The last two are not suspended to free memory.
+    array : int
+        So many jobs like this one, which find their number in ``COTENANT_ARRAY_INDEX``; 0: one.
+    sweep : dict of str to tuple
+        One job for each combination of values: ``{name}`` in the command, variables and name becomes the
+        value; a name that stands nowhere in the command is added as ``--name value``.
     env : dict of str to str
         Its own variables.
     cwd : str
@@ -79,6 +91,9 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     host_memory: str | int | None = None
     retries: int = 0
     suspendable: bool = True
+    suspend: SuspendMode = "runtime"
+    array: int = 0
+    sweep: dict[str, tuple[str | int | float, ...]] = {}
     env: dict[str, str] = {}
     cwd: str = ""
     after: tuple[int, ...] = ()
@@ -118,6 +133,9 @@ def job_of(body: dict[str, Any], where: str = "job") -> tuple[JobFile, Job]:
     """
     document = Document(body, Path(where))
     found = document.convert(JobFile)
+    for key, value in (("array", found.array), ("sweep", found.sweep)):
+        if value:
+            raise document.error(f"{key} stands for many jobs; cotenant submit sends each of them", (key,))
     return found, _job(document, found)
 
 
@@ -150,7 +168,7 @@ def _job(document: Document, found: JobFile) -> Job:
         host_memory_bytes=_read(document, "host_memory", found.host_memory, parse_bytes, 0),
         min_gpus=low,
         max_gpus=high,
-        suspendable=found.suspendable,
+        suspendable=found.suspendable and found.suspend in ("runtime", "restart"),
         determinism=found.elastic.determinism if found.elastic else "none",
     )
 
@@ -165,7 +183,11 @@ def _check(document: Document, found: JobFile) -> None:
             f"gpus above one is a whole number, found {found.gpus}; a fraction is a share of one device",
             ("gpus",),
         )
-    for key, value, most in (("cpus", found.cpus, 1e6), ("retries", found.retries, 1e6)):
+    for key, value, most in (
+        ("cpus", found.cpus, 1e6),
+        ("retries", found.retries, 1e6),
+        ("array", found.array, 10_000),
+    ):
         if not 0 <= value <= most:
             raise document.error(f"{key} must lie in [0, {most:,.0f}], found {value}", (key,))
     for key in found.env:

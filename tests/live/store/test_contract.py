@@ -225,6 +225,8 @@ def test_jobs_are_numbered_from_zero_and_requests_from_one_without_gaps(place: s
     assert [w.request for w in store.waiting(1, limit=1)] == [ask("b", kind="cancel")]
     assert store.job(1) == Accepted(seq=3, t=1.5, request=ask("c"), job_id=1)
     assert (store.job(2), store.job(-1)) == (None, None)
+    assert store.request("t", "c") == store.job(1)
+    assert (store.request("t", "d"), store.request("u", "c")) == (None, None)
 
 
 def test_c46_a_the_same_request_twice_is_one_job(place: str, opened: Opener) -> None:

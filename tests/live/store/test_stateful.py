@@ -177,4 +177,4 @@ def test_any_order_of_calls_on_postgres(server: Any) -> None:
             self.place = server.place()
             super().__init__()
 
-    run_state_machine_as_test(OnPostgres, settings=settings(max_examples=30, **FEW))
+    run_state_machine_as_test(OnPostgres, settings=settings(max_examples=15, **FEW))

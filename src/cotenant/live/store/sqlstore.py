@@ -199,6 +199,12 @@ class SqlStore:
         row = self.reading(lambda c: c.execute(own).one_or_none())
         return None if row is None else accepting.stored(row)
 
+    def request(self, tenant: str, key: str) -> Accepted | None:
+        """What was accepted under that key; None if nothing was."""
+        own = select(requests).where(requests.c.tenant == tenant, requests.c.key == key)
+        row = self.reading(lambda c: c.execute(own).one_or_none())
+        return None if row is None else accepting.stored(row)
+
     # -- notes
 
     def remember(self, key: str, value: str) -> None:
