@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,3 +26,11 @@ def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusFi
     file = StatusFile(tmp_path / "status")
     yield file
     file.close()
+
+
+@pytest.fixture
+def memory_path() -> Iterator[Path]:
+    """A folder in memory where there is one: what is tested often need not wait for a disk."""
+    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="cotenant-test-", dir=shared) as folder:
+        yield Path(folder)

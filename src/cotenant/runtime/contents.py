@@ -90,6 +90,10 @@ class Objects:
                     _put(one, content[kind][name])
                 except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
                     raise StateError(f"{where}: the state of {kind} {name!r} does not fit: {error}") from None
+        for optimizer in self._parts["optimizer"].values():
+            # A scheduler warns if it steps before its optimiser, which has stepped in an earlier life.
+            if hasattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched"):
+                optimizer._opt_called = True
         for name, gradients in content.get("gradients", {}).items():
             for parameter_name, parameter in self._parts["model"][name].named_parameters():
                 found = gradients.get(parameter_name)
