@@ -122,6 +122,7 @@ class Cotenant(Params):
             view.drop_indexes()
             index = view.index(RankedCandidates, self._bounds)
         crowded = view.index(Crowded, self.move_gain, self.min_speed)
+        crowded.turn()
         if crowded.suffering:
             plan = part(view, crowded, index.label)
             if plan is not None:

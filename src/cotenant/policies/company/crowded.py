@@ -40,8 +40,9 @@ class Crowded(Index):
         self.gain_s: dict[int, float] = {}
         self.suffering: dict[int, float] = {}
         self._heap: list[tuple[float, int]] = []
-        for record in view.running.values():
-            self.rated(record)
+        self._first: tuple[int, list[int]] | None = None
+        # Events only note who may have changed; it is worked out once, when somebody asks.
+        self._changed: dict[int, None] = dict.fromkeys(view.running)
 
     def placed(self, record: JobRecord, place: Placement) -> None:
         """It and its neighbours are looked at again."""
@@ -50,23 +51,73 @@ class Crowded(Index):
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """It left its neighbours."""
         if record.id not in self._view.ledger.held:
-            self.gain_s.pop(record.id, None)
-            self.suffering.pop(record.id, None)
+            self._forget(record.id)
+            self._changed.pop(record.id, None)
         self._around(place)
 
     def _around(self, place: Placement) -> None:
-        residents, running = self._view.ledger.residents, self._view.running
+        residents, changed, devices = self._view.ledger.residents, self._changed, place.devices
+        if len(devices) == 1:
+            here = residents[devices[0]]
+            if len(here) > 1:
+                changed.update(dict.fromkeys(here))
+            elif here and self._matters(here[0]):
+                changed[here[0]] = None
+            return
         last: tuple[int, ...] = ()
-        for device in place.devices:
+        for device in devices:
             here = residents[device]
             if here != last:
                 for job_id in here:
-                    self.rated(running[job_id])
+                    changed[job_id] = None
                 last = here
+
+    def _matters(self, job_id: int) -> bool:
+        """Whether something is to be changed although a job is alone on this device."""
+        return job_id in self.gain_s or job_id in self.suffering or self._holds_more(job_id)
+
+    def _holds_more(self, job_id: int) -> bool:
+        place = self._view.running[job_id].place
+        return place is not None and len(place.devices) > 1
 
     def rated(self, record: JobRecord) -> None:
         """Its measured speed changed, or it stops."""
+        place = record.place
+        if place is not None and len(place.devices) == 1:
+            job_id = record.id
+            if (
+                len(self._view.ledger.residents[place.devices[0]]) < 2
+                and job_id not in self.gain_s
+                and job_id not in self.suffering
+            ):
+                return  # most often: alone before and after
+        self._changed[record.id] = None
+
+    def turn(self) -> None:
+        """Bring everything up to the present."""
+        changed = self._changed
+        if not changed:
+            return
+        running = self._view.running
+        for job_id in changed:
+            record = running.get(job_id)
+            if record is None:
+                self._forget(job_id)
+            else:
+                self._judge(record)
+        changed.clear()
+
+    def _forget(self, job_id: int) -> None:
+        self.suffering.pop(job_id, None)
+        if self.gain_s.pop(job_id, None) is not None:
+            self._first = None
+
+    def _judge(self, record: JobRecord) -> None:
         gain_s = self._gain_s(record)
+        before = self.gain_s.get(record.id, 0.0)
+        if gain_s == before:
+            return
+        self._first = None
         if gain_s > 0.0:
             self.gain_s[record.id] = gain_s
             heapq.heappush(self._heap, (-gain_s, record.id))
@@ -74,7 +125,7 @@ class Crowded(Index):
                 self._heap = [(-g, j) for j, g in self.gain_s.items()]
                 heapq.heapify(self._heap)
         else:
-            self.gain_s.pop(record.id, None)
+            del self.gain_s[record.id]
 
     def _gain_s(self, record: JobRecord) -> float:
         view, place = self._view, record.place
@@ -97,7 +148,9 @@ class Crowded(Index):
         return gain_s - price_s if gain_s > self._margin * price_s else 0.0
 
     def first(self, count: int) -> list[int]:
-        """So many jobs, those that gain most first."""
+        """So many jobs, those that gain most first. After ``turn``."""
+        if self._first is not None and self._first[0] == count:
+            return self._first[1]
         heap, gain_s, found = self._heap, self.gain_s, list[tuple[float, int]]()
         while heap and len(found) < count:
             entry = heapq.heappop(heap)
@@ -105,7 +158,8 @@ class Crowded(Index):
                 found.append(entry)
         for entry in found:
             heapq.heappush(heap, entry)
-        return [job_id for _, job_id in found]
+        self._first = count, [job_id for _, job_id in found]
+        return self._first[1]
 
 
 def part(view: View, crowded: Crowded, label: Callable[[Job], str]) -> Plan | None:
