@@ -23,12 +23,17 @@ _BEFORE_ALL = 1.0
 def make_room(view: View, index: RankedCandidates, giving: Yielding) -> tuple[Decision, ...]:
     """Devices kept for the first waiting job that may stop others for it, and their stops."""
     seats: dict[int, list[_Seat]] = {}
+    lowest = giving.lowest()
+    if lowest is None:
+        return ()
     for record, _ in index.first_waiting():
         gpus = record.shape.gpus
         if not gpus or (view.books.limits and at_ceiling(view, index, record)):
             continue
         level_now = index.level(record)
         limit = limit_of(record, level_now)
+        if not lowest < limit:
+            continue  # nobody at all gives way to it
         found = None
         first = giving.first(gpus, 1)
         # One seat is looked for only for newcomers: for the others it costs more than it gives.
@@ -130,7 +135,7 @@ def _seats(view: View, giving: Yielding, gpus: int) -> list[_Seat]:
             continue
         devices = place.devices
         here = ledger.residents[devices[0]]
-        if len(here) < 2 or any(ledger.residents[d] != here for d in devices[1:]):
+        if len(here) < 2 or (len(devices) > 1 and any(ledger.residents[d] != here for d in devices[1:])):
             continue
         memory = min([ledger.free_memory[d] for d in devices]) + place.share.memory_bytes
         milli = min([ledger.free_milli[d] for d in devices]) + place.share.compute_milli

@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, insort
+from typing import Any
 
 from cotenant.model.placement import Placement
 from cotenant.model.records import JobRecord, Status
@@ -72,6 +73,9 @@ class Yielding(Index):
         self._size_of: dict[int, int] = {}
         self._due: dict[int, float] = {}
         self._timers: list[tuple[float, int]] = []
+        self._had: float | None = None
+        self._memo: Any = None
+        self._turn_job = -1
 
     # -- hooks -----------------------------------------------------------------------
 
@@ -116,6 +120,7 @@ class Yielding(Index):
         while timers and timers[0][0] <= now:
             t, job_id = heapq.heappop(timers)
             if due.get(job_id) == t:
+                del due[job_id]
                 self._judge(self._view.running[job_id])
         if self._touched:
             self._refresh()
@@ -129,7 +134,7 @@ class Yielding(Index):
 
     def _judge(self, record: JobRecord) -> None:
         job_id, before = record.id, self.standing.get(record.id)
-        self._due.pop(job_id, None)
+        self._had = self._due.pop(job_id, None)
         after = self._judged(record)
         if before == after:
             return
@@ -157,10 +162,11 @@ class Yielding(Index):
         if now < of_age_s:
             self._set_timer(record.id, of_age_s)
             return None
-        until_s = level_until_s(record, now, self._top)
+        here = level(record, now, self._top)
+        until_s = level_until_s(record, now, self._top, here)
         if until_s < _INF:
             self._set_timer(record.id, until_s)
-        return tier(record), -float(level(record, now, self._top)), -record.id
+        return tier(record), -float(here), -record.id
 
     def _least_s(self, record: JobRecord) -> float:
         if record.id != self._turn():
@@ -170,7 +176,9 @@ class Yielding(Index):
     def _turn(self) -> int:
         """The job whose turn was the last, as the policy has noted it; -1 if there was none."""
         memo = self._view.memo
-        return int(memo.get("turn", -1)) if memo else -1
+        if memo is not self._memo:
+            self._memo, self._turn_job = memo, int(memo.get("turn", -1)) if memo else -1
+        return self._turn_job
 
     def turn_ends_s(self) -> float:
         """When the next of those that were stopped may have its turn, or somebody who keeps the last from its own
@@ -209,6 +217,8 @@ class Yielding(Index):
 
     def _set_timer(self, job_id: int, t: float) -> None:
         self._due[job_id] = t
+        if t == self._had:
+            return  # it is set already
         heapq.heappush(self._timers, (t, job_id))
         if len(self._timers) > 2 * len(self._due) + _SWEEP:
             self._timers = [(t, j) for j, t in self._due.items()]
@@ -218,6 +228,10 @@ class Yielding(Index):
         """So many of the jobs on so many devices, the first to give way first."""
         line = self._by_size.get(size)
         return line[:count] if line else []
+
+    def lowest(self) -> Standing | None:
+        """Of all jobs the one that gives way first; None if nobody may be stopped."""
+        return min([line[0] for line in self._by_size.values() if line], default=None)
 
     # -- devices ---------------------------------------------------------------------
 
@@ -233,7 +247,8 @@ class Yielding(Index):
             its = standing.get(job_id)
             if its is None:
                 return None
-            worst = max(worst, its)
+            if its > worst:
+                worst = its
         return worst
 
     def _refresh(self) -> None:

@@ -10,6 +10,7 @@ so that they do not all end up last.
 from __future__ import annotations
 
 import math
+from math import floor, frexp
 
 from cotenant.model.records import JobRecord
 from cotenant.model.service import ServiceCounts, service_edge_s
@@ -50,21 +51,27 @@ def level(record: JobRecord, now: float, top: int) -> int:
     """The level of a job: of a running one as of the last point of the grid."""
     done_s = record.work_s
     if record.status:
-        at = math.floor(now / GRID_S) * GRID_S
+        at = floor(now / GRID_S) * GRID_S
         if at > record.rated_s:
             done_s += record.rate * (at - record.rated_s)
-    return level_of(work_left_s(record.predicted_s, done_s) * (record.job.gpus or 1), top)
+    # As level_of(work_left_s(...)), without the calls: running jobs are looked at again and again.
+    left_s = record.predicted_s - done_s
+    power = frexp((left_s if left_s > done_s else done_s) * (record.job.gpus or 1) / UNIT_S)[1]
+    if power <= 0:
+        return 1
+    return top if power >= top else 1 + power
 
 
-def level_until_s(record: JobRecord, now: float, top: int) -> float:
+def level_until_s(record: JobRecord, now: float, top: int, here: int | None = None) -> float:
     """A point of the grid after now up to which a running job's level stays; infinite if it stays for good.
 
-    It may have stayed the same at that point, too: then one asks again.
+    It may have stayed the same at that point, too: then one asks again. ``here`` is its level now, if known.
     """
     rate, predicted_s = record.rate, record.predicted_s
     if not rate > 0.0:
         return math.inf
-    here = level(record, now, top)
+    if here is None:
+        here = level(record, now, top)
     upper_s = math.ldexp(UNIT_S, here - 1) / (record.job.gpus or 1)
     target_s = upper_s if here < top else math.inf
     # What is left shrinks down to half of what was predicted, then what is done grows.
