@@ -121,6 +121,8 @@ class Cotenant(Params):
         if index.stale():
             view.drop_indexes()
             index = view.index(RankedCandidates, self._bounds)
+        elif index.renew():
+            self._giving(view).renew()
         crowded = view.index(Crowded, self.move_gain, self.min_speed)
         crowded.turn()
         if crowded.suffering:

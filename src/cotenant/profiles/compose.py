@@ -70,15 +70,18 @@ class Composer:
 
     def excess(self, model: str, beside: tuple[str, ...], device_type: str) -> tuple[float, int]:
         """Slowdown minus one of a model beside others, and the least certain level among its pairs."""
-        pairs = [self._known_pair(model, other, device_type) for other in beside]
-        worst = max((level for _, level in pairs), default=0)
+        known, pairs = self._pairs, []
+        for other in beside:
+            pair = known.get((model, other, device_type))
+            pairs.append(self._known_pair(model, other, device_type) if pair is None else pair)
+        worst = max([level for _, level in pairs]) if pairs else 0
         total = 0.0
         # Ascending, here and in batches, so that neither the order of neighbours nor the way of
         # asking changes even the last bit. Not ``sum``: its rounding differs between Pythons.
-        for part in sorted(excess for excess, _ in pairs):
+        for part in sorted([excess for excess, _ in pairs]):
             total += part
         if len(pairs) > 1:
-            shares = sorted(self._compute(other, device_type) for other in beside)
+            shares = sorted([self._compute(other, device_type) for other in beside])
             total += self._contention.joint(self._compute(model, device_type), shares)
         return total, worst
 

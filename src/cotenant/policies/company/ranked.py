@@ -20,6 +20,8 @@ __all__ = ["LEVEL_STEP", "RankedCandidates", "banned", "learned_top"]
 
 LEVEL_STEP = 1 << 36
 """Of keys: above all ids, below a step of priority."""
+_MOST_VERDICTS = 1 << 19
+"""When so many verdicts are kept, some 100 MiB, all is worked out anew from what is there: sets come and go."""
 
 
 def learned_top(view: View) -> int:
@@ -52,13 +54,30 @@ class RankedCandidates(Candidates):
             self._verdicts.ban(kind, models)
 
     def stale(self) -> bool:
-        """Whether the forecast, or what the policy has noted, has changed since everything was judged."""
+        """Whether the forecast has changed since everything was judged, or more is kept than is worth it."""
+        return self._verdicts.count > _MOST_VERDICTS or super().stale()
+
+    def renew(self) -> bool:
+        """Take up what the policy has noted since; whether levels or verdicts changed by it."""
         memo = self._view.memo
-        if memo is not self._noted:
-            if self.top != learned_top(self._view) or self.bad != banned(self._view):
-                return True
-            self._noted = memo
-        return super().stale()
+        if memo is self._noted:
+            return False
+        self._noted = memo
+        top, bad = learned_top(self._view), banned(self._view)
+        if self.top == top and self.bad == bad:
+            return False
+        verdicts, slots = self._verdicts, self._groups.slots
+        for kind, models in self.bad:
+            if (kind, models) not in bad:
+                verdicts.allow(kind, models)
+                verdicts.reconsider(kind, models, slots)
+        for kind, models in bad:
+            if (kind, models) not in self.bad:
+                verdicts.ban(kind, models)
+                verdicts.reconsider(kind, models, slots)
+        self.top, self.bad = top, bad
+        self._fill()
+        return True
 
     def _fill(self) -> None:
         self._copies: dict[int, JobRecord] = {}

@@ -102,6 +102,20 @@ class Taste:
             self._levels.insert(at, level)
             self.bands.insert(at, bit)
 
+    def forget(self, slot: int) -> None:
+        """A slot is to be looked at anew."""
+        bit = 1 << slot
+        self.judged &= ~bit
+        if not self.fine & bit:
+            return
+        self.fine ^= bit
+        self.worth &= ~bit
+        del self.ranks[slot]
+        at = next(i for i, band in enumerate(self.bands) if band & bit)
+        self.bands[at] ^= bit
+        if not self.bands[at]:
+            del self.bands[at], self._levels[at]
+
     def best(self, slots: int) -> list[tuple[Rank, int]]:
         """Of some fine slots, those of the best band, best first, each with its rank."""
         for band in self.bands:
@@ -132,6 +146,11 @@ class Verdicts:
     bounds : Bounds
         Least speed of any member, how much of the doubt about it counts, and least gain of
         normalised throughput; short guests are excused from the last.
+
+    Attributes
+    ----------
+    count : int
+        Verdicts worked out so far: all of them are kept.
     """
 
     def __init__(self, view: View, bounds: Bounds) -> None:
@@ -139,6 +158,7 @@ class Verdicts:
         self._types = [kind.name for kind in view.layout.types]
         self._min_speed, self._min_gain = bounds.min_speed, bounds.min_gain
         self._doubt, self._less_doubt = bounds.doubt, bounds.less_doubt
+        self.count = 0
         self._tastes: dict[str, Taste] = {}
         self._sets: dict[tuple[int, tuple[str, ...]], tuple[float, dict[str, float]]] = {}
 
@@ -152,6 +172,7 @@ class Verdicts:
     def judge(self, taste: Taste, bits: int, slots: list[SlotKey]) -> None:
         """Look at slots, given as bits, that were not looked at before."""
         taste.judged |= bits
+        self.count += bits.bit_count()
         while bits:
             bit = bits & -bits
             bits ^= bit
@@ -163,6 +184,25 @@ class Verdicts:
     def ban(self, kind: int, models: tuple[str, ...]) -> None:
         """Never again this sorted set of models, whatever the forecast says."""
         self._sets[kind, models] = (0.0, dict.fromkeys(models, 0.0))
+
+    def allow(self, kind: int, models: tuple[str, ...]) -> None:
+        """Once more what the forecast says."""
+        self._sets.pop((kind, models), None)
+
+    def reconsider(self, kind: int, models: tuple[str, ...], slots: list[SlotKey]) -> None:
+        """Forget what was judged of a set that was banned or allowed meanwhile."""
+        for slot, (its, members, _) in enumerate(slots):
+            if its != kind or not 0 <= len(models) - len(members) <= 1:
+                continue
+            rest = list(models)
+            for model, _ in members:
+                if model not in rest:
+                    break
+                rest.remove(model)
+            else:
+                for model in rest or self._tastes:
+                    if model in self._tastes:
+                        self._tastes[model].forget(slot)
 
     def accepts(self, model: str, key: SlotKey) -> bool:
         """Whether a model may join a slot, and what is gained is enough."""

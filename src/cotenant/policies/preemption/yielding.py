@@ -77,6 +77,11 @@ class Yielding(Index):
         self._memo: Any = None
         self._turn_job = -1
 
+    def renew(self) -> None:
+        """The policy has noted another top level: everybody is looked at again."""
+        self._top = learned_top(self._view)
+        self._changed = dict(self._view.running)
+
     # -- hooks -----------------------------------------------------------------------
 
     def placed(self, record: JobRecord, place: Placement) -> None:
