@@ -152,25 +152,27 @@ class Loop:
             Hold: self._answers.hold,
             Reject: self._answers.reject,
         }
-        name, header = type(policy).__name__, header or {}
+        self._begin(history, forecast, header or {}, seed)
+
+    def _begin(
+        self, history: Iterable[ev.Event], forecast: Forecast | None, header: dict[str, Any], seed: int
+    ) -> None:
+        """Open a log, or go on with one."""
+        state, executor, name = self.state, self.executor, type(self.policy).__name__
         told = [o.recall for o in (*self._observers, executor) if hasattr(o, "recall")]
+        runtime, told_of = self._runtime, self._foretelling
         opened = recall(
-            history,
-            state=self.state,
-            appliers=self._appliers,
-            runtime=self._runtime,
-            foretelling=self._foretelling,
-            tell=told,
+            history, state=state, appliers=self._appliers, runtime=runtime, foretelling=told_of, tell=told
         )
         attach = getattr(executor, "attach", None)
-        found = attach(self.state) if attach else {}
+        found = attach(state) if attach else {}
         if opened is not None:
-            self._happen(restarting(self.state, opened, header, name, found))
-            self.view.memo, self.view.seed, self._wake = self.state.memo, opened.seed, self.state.now
+            self._happen(restarting(state, opened, header, name, found))
+            self.view.memo, self.view.seed, self._wake = state.memo, opened.seed, state.now
             return
         first = opening(
             policy=name,
-            cluster=cluster,
+            cluster=state.cluster,
             settings=self.settings,
             seed=seed,
             forecast=forecast,
