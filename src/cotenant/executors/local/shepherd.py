@@ -138,7 +138,6 @@ class Shepherd:
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "leaving", True))
         if self.spec.get("duty"):
             self.duty = DutyCycle(
                 self.clock,
@@ -363,6 +362,7 @@ def main(folder: str) -> int:
         os.setsid()
     try:
         shepherd = Shepherd(folder)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(shepherd, "leaving", True))
         refused = shepherd.claim()
     except (OSError, KeyError, ValueError, TypeError) as error:
         os.write(2, f"{folder}: {error}\n".encode(errors="replace"))
