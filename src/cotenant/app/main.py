@@ -32,6 +32,7 @@ from cotenant.app import (
     graphs,
     inputs,
     interference,
+    liveup,
     measuring,
     members,
     predicting,
@@ -113,6 +114,7 @@ interference.add_to(app)
 resourcing.add_to(app)
 inputs.add_to(app)
 members.add_to(app)
+liveup.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -11,7 +11,7 @@ from cotenant.errors import ConfigError, DeniedError, InfeasibleError, InputErro
 from cotenant.live.tenants import TIERS, Tenants
 from cotenant.live.views import Caller
 from cotenant.model.cluster import Cluster
-from cotenant.model.jobs import Job, Sharing
+from cotenant.model.jobs import Job
 from cotenant.model.liveports import Accepted
 from cotenant.model.quantities import MIB
 from cotenant.runs.jobfile import JobFile, check_fits, job_of, limit_milli
@@ -19,7 +19,6 @@ from cotenant.runs.jobfile import JobFile, check_fits, job_of, limit_milli
 __all__ = ["LONGEST_NAME", "admit", "asked_of", "job_from", "memory_of_model"]
 
 LONGEST_NAME = 200
-_DEFAULT: Sharing = "same-owner"
 
 
 def admit(body: dict[str, Any], caller: Caller, tenants: Tenants, cluster: Cluster) -> Job:
@@ -48,24 +47,16 @@ def admit(body: dict[str, Any], caller: Caller, tenants: Tenants, cluster: Clust
     return job
 
 
-def job_from(accepted: Accepted, tenant_tier: Sharing = "any") -> Job:
+def job_from(accepted: Accepted) -> Job:
     """The job of a request that was accepted; the same at every start of the scheduler.
-
-    Parameters
-    ----------
-    tenant_tier : {"exclusive", "same-owner", "trusted", "any"}
-        The widest sharing that its tenant allows, for jobs that do not say.
 
     Raises
     ------
     ConfigError
         If it was never a job: what was accepted had been checked before.
     """
-    body = accepted.request.body
-    asked, job = job_of(body)
+    asked, job = job_of(accepted.request.body)
     job = _completed(asked, job, accepted.request.tenant or asked.tenant)
-    if "sharing" not in body and TIERS.index(tenant_tier) < TIERS.index(job.sharing):
-        job = msgspec.structs.replace(job, sharing=tenant_tier)
     return msgspec.structs.replace(job, id=accepted.job_id, submit_s=accepted.t)
 
 

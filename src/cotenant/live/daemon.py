@@ -8,13 +8,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from cotenant import __version__
-from cotenant.errors import ConflictError, CotenantError, FencedError, StoreError
+from cotenant.errors import ConflictError, FencedError, StoreError
 from cotenant.live.clock import BootClock
-from cotenant.live.knowledge import LiveForecast, first_forecast
 from cotenant.live.leading import Leader, lead, owner_name
 from cotenant.live.logs import begin_logging
 from cotenant.live.options import UpOptions, live_settings
@@ -219,16 +217,3 @@ def _policy(text: str) -> Any:
     from cotenant.runs.spec import build_policy, parse_policy
 
     return build_policy(parse_policy(text))
-
-
-def forecast_for(options: UpOptions, cluster: Any, state: Path) -> LiveForecast:
-    """The forecast to begin with, ready to be exchanged."""
-    try:
-        return LiveForecast(first_forecast(options.forecast, cluster, state))
-    except CotenantError as error:
-        if options.forecast != "auto":
-            raise
-        _log.warning(
-            "the predictor that was fitted here cannot be used (%s); contention model instead", error
-        )
-        return LiveForecast(first_forecast("contention", cluster, state))

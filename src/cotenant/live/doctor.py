@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from cotenant.executors.local.layout import alive, attempt_folder, boot_id, read_json
 from cotenant.live.clock import BootClock
 from cotenant.live.machine import LiveDevice
 from cotenant.live.options import UpOptions
@@ -53,6 +54,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     text: str
     do: str = ""
+
+
+def really_running(state: Path) -> list[Found]:
+    """Attempts whose shepherd or process is alive, read from the disk and the kernel alone."""
+    found = []
+    for marker in sorted((state / "live").glob("*.*.*")):
+        words = marker.name.split(".")
+        if not all(word.isdigit() for word in words):
+            continue
+        job_id, serial, attempt = map(int, words)
+        claim = read_json(f"{attempt_folder(str(state), job_id, serial)}/claim")
+        pid, ticks = _number(claim, "pid"), _number(claim, "start_ticks")
+        if claim.get("boot_id") == boot_id() and alive(pid, ticks):
+            found.append(Found(id=job_id, attempt=attempt, serial=serial, pid=pid, start_ticks=ticks))
+    return found
+
+
+def _number(claim: Mapping[str, object], key: str) -> int:
+    value = claim.get(key)
+    return value if isinstance(value, int) else 0
 
 
 def books_against(picture: Picture, found: Sequence[Found]) -> Iterator[Finding]:

@@ -83,7 +83,10 @@ class LiveForecast:
 
 
 def first_forecast(name: str, cluster: Cluster, state: Path) -> Forecast:
-    """The forecast to begin with; ``auto`` is the predictor that was fitted here, else ``contention``.
+    """The forecast to begin with.
+
+    ``adaptive`` is the predictor that was fitted here, else one on the campaigns that come with the
+    package; ``auto`` is that where it knows a device type or CPU cores are used, else ``contention``.
 
     Raises
     ------
@@ -92,8 +95,29 @@ def first_forecast(name: str, cluster: Cluster, state: Path) -> Forecast:
     """
     from cotenant.predictors.forecast import build_speeds
 
-    if name in ("auto", "adaptive"):
-        saved = state / LEARNED / FIT
-        name = f"adaptive:{saved}" if saved.is_file() else "contention"
+    if name == "auto":
+        name = "adaptive" if (state / LEARNED / FIT).is_file() or _measured(cluster) else "contention"
+    if name == "adaptive":
+        return _adaptive(cluster, state)
     _, forecast = build_speeds(0, forecast=name, cluster=cluster)
     return forecast
+
+
+def _measured(cluster: Cluster) -> bool:
+    """Whether the package brings measurements of one of the types, or of cores like these."""
+    from cotenant.profiles.catalogue import canonical_type
+
+    return all(canonical_type(kind.name) is None for kind in cluster.types)
+
+
+def _adaptive(cluster: Cluster, state: Path) -> Forecast:
+    from cotenant.live.refit import fit
+    from cotenant.live.statedir import private_folder
+    from cotenant.predictors.adaptive import AdaptiveForecast
+    from cotenant.predictors.interference.modelfile import load_predictor
+
+    folder = private_folder(state / LEARNED)
+    path = folder / FIT
+    if not path.is_file():
+        fit(folder)
+    return AdaptiveForecast(load_predictor(path), cluster=cluster, source=path.name)

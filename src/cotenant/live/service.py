@@ -100,7 +100,11 @@ class LiveService:
         job = admit(request.body, caller, self._tenants, self._cluster)
         for other in asked_of(Accepted(seq=0, t=0.0, request=request)).after:
             self._check_after(caller, job.name, other)
-        return msgspec.structs.replace(request, tenant=job.tenant, kind="submit")
+        body = request.body
+        row = self._tenants.row(job.tenant)
+        if "sharing" not in body and row is not None and row.isolation == "exclusive":
+            body = {**body, "sharing": "exclusive"}
+        return msgspec.structs.replace(request, tenant=job.tenant, kind="submit", body=body)
 
     def _check_after(self, caller: Caller, name: str, other: int) -> None:
         try:

@@ -13,8 +13,10 @@ from cotenant.live.tenants import write_private
 
 __all__ = [
     "DaemonFile",
+    "forget_daemon",
     "newest_epoch",
     "open_state",
+    "private_folder",
     "read_daemon",
     "state_path",
     "write_daemon",
@@ -78,6 +80,12 @@ def open_state(path: Path) -> Path:
         raise ConfigError(
             f"others may look into the state folder {path} (mode {found.st_mode & 0o777:03o}): chmod 700 {path}"
         )
+    return path
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder inside the state folder, for its owner alone."""
+    path.mkdir(parents=True, mode=0o700, exist_ok=True)
     return path
 
 

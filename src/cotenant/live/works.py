@@ -1,0 +1,267 @@
+"""The parts of a leading daemon, put together: host, executor, loop, read model, API."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.engine.loop import Loop
+from cotenant.errors import CotenantError
+from cotenant.executors.local.host import LocalHost
+from cotenant.live import doctor
+from cotenant.live.admission import asked_of
+from cotenant.live.api import Served, create_app, serve
+from cotenant.live.clock import BootClock
+from cotenant.live.executor import LiveExecutor
+from cotenant.live.knowledge import LiveForecast, first_forecast
+from cotenant.live.learning import LearningLoop
+from cotenant.live.logs import Teller
+from cotenant.live.machine import LiveDevice, cluster_of, discover, numbered
+from cotenant.live.options import UpOptions
+from cotenant.live.picture import Picture
+from cotenant.live.service import LiveService
+from cotenant.live.standing import Standing
+from cotenant.live.storelog import StoreLog
+from cotenant.live.tapped import TappedHost
+from cotenant.live.tenants import Tenants
+from cotenant.model.cluster import Cluster
+from cotenant.model.liveports import DeviceGone, Lease
+from cotenant.model.settings import Settings
+
+__all__ = ["Works"]
+
+_log = logging.getLogger("cotenant.live")
+
+
+class Works:
+    """Everything that lives as long as the lease.
+
+    Parameters
+    ----------
+    options : UpOptions
+    state : Path
+    store : SqlStore
+    lease : Lease
+    clock : BootClock
+    tenants : Tenants
+    settings : Settings
+    policy : Policy
+
+    Raises
+    ------
+    CotenantError
+        If devices are not there, or the log is of others.
+    """
+
+    def __init__(
+        self,
+        *,
+        options: UpOptions,
+        state: Path,
+        store: Any,
+        lease: Lease,
+        clock: BootClock,
+        tenants: Tenants,
+        settings: Settings,
+        policy: Any,
+    ) -> None:
+        self._options, self._state, self._store, self._lease = options, state, store, lease
+        self._clock, self._tenants = clock, tenants
+        present, self._missing = numbered(discover(options.devices), state)
+        self._devices = sorted([*present, *self._missing], key=lambda d: d.device)
+        self._cluster = cluster_of(self._devices, tenants.cluster_tenants())
+        self._forecast = _forecast(options, self._cluster, state)
+        self.picture = Picture(
+            clock,
+            [d.name for d in self._devices],
+            [d.device_type for d in self._devices],
+            asked=self._asked,
+        )
+        self._host = TappedHost(LocalHost(state, present, epoch=lease.epoch), self.picture.report)
+        self._host.first([DeviceGone(device=d.device, up=False, cause="not found") for d in self._missing])
+        self._executor = LiveExecutor(
+            store, self._host, clock, lease, settings=settings, forecast=self._forecast
+        )
+        self._learning = LearningLoop(
+            state, self._cluster, self._forecast, self._host.wake, enabled=_learns(options)
+        )
+        self._loop = self._made_loop(settings, policy)
+        self._stop_asked = threading.Event()
+        self._standing = self._made_standing()
+        self.service = LiveService(
+            store=store,
+            picture=self.picture,
+            clock=clock,
+            tenants=tenants,
+            cluster=self._cluster,
+            state=state,
+            standing=self._standing,
+        )
+        self._served: Served | None = None
+
+    def _made_loop(self, settings: Settings, policy: Any) -> Loop:
+        from cotenant.predictors.forecast import build_runtime
+        from cotenant.runs.spec import params_of
+
+        return Loop(
+            cluster=self._cluster,
+            policy=policy,
+            executor=self._executor,
+            forecast=self._forecast,
+            runtime=build_runtime(self._options.runtime, _no_workload(), self._options.seed),
+            settings=settings,
+            seed=self._options.seed,
+            log=StoreLog(self._store, self._lease, lambda: self._executor.done_seq),
+            observers=(self.picture, Teller(self.picture.name_of), self._learning),
+            header={
+                "policy": self._options.policy,
+                "params": params_of(policy),
+                "workload": {"name": "live"},
+                "truth": {"kind": "real"},
+            },
+            history=(event for _, event in self._store.read()),
+            durable=True,
+        )
+
+    def _made_standing(self) -> Standing:
+        return Standing(
+            picture=self.picture,
+            clock=self._clock,
+            devices=self._devices,
+            policy=self._options.policy,
+            forecast=lambda: str(self._forecast.describe().get("kind", "none")),
+            epoch=self._lease.epoch,
+            enforcement=self._enforcement(),
+            warnings=self._warnings,
+            examine=self._examine,
+            wake=self._host.wake,
+        )
+
+    # -- running -------------------------------------------------------------------------
+
+    def serve(self, told: Callable[[str], None]) -> None:
+        """Answer from now on; ``told`` gets the URL."""
+        options = self._options
+        self._served = serve(
+            create_app(self.service, self._tenants),
+            options.bind,
+            options.port,
+            certificate=options.certificate,
+            key=options.key,
+            allow_plain=options.allow_plain,
+        )
+        told(self._served.url)
+
+    def run(self) -> None:
+        """Decide and act until ``stop``."""
+        if not self._stop_asked.is_set():
+            self._loop.run()
+
+    def stop(self) -> None:
+        """End after the present instant; in any thread, and in signal handlers."""
+        self._stop_asked.set()
+        self._loop.stop()
+        self._host.wake()
+
+    def close(self) -> None:
+        """Stop answering, let go of the processes."""
+        if self._served is not None:
+            self._served.stop()
+        self._learning.close()
+        self._host.close()
+
+    # -- parts ---------------------------------------------------------------------------
+
+    def _asked(self, job_id: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        accepted = self._store.job(job_id)
+        if accepted is None:
+            return (), ()
+        try:
+            asked = asked_of(accepted)
+        except CotenantError:
+            return (), ()
+        return asked.command, asked.after
+
+    def _enforcement(self) -> dict[int, dict[str, str]]:
+        holding = self._host.inner.holding
+        found = {}
+        for device in self._devices:
+            backends = holding._cores if device.kind == "cpu" else holding._gpus
+            found[device.device] = _table(backends)
+        return found
+
+    def _warnings(self) -> tuple[str, ...]:
+        told = [f"{d.name} was here before, and is not found now" for d in self._missing]
+        if self._options.allow_plain and self._options.certificate is None:
+            told.append("served without TLS where other machines can reach it")
+        if abs(self._clock.jumped_s()) > 60.0:
+            told.append("the machine's wall clock was set; times shown are those of before")
+        return tuple(told)
+
+    def _examine(self) -> dict[str, Any]:
+        def findings() -> Iterator[doctor.Finding]:
+            from cotenant.live.store import check
+
+            yield from doctor.books_against(self.picture, doctor.really_running(self._state))
+            problems = check(self._store)
+            yield from (doctor.Finding(level="error", about="log", text=text) for text in problems)
+            if not problems:
+                yield doctor.Finding(level="ok", about="log", text=f"{self._store.count():,} events, whole")
+            yield from doctor.unsafe(self._options, self._state, self._tenants)
+            yield from doctor.machine(self._state, self._clock, self._lease.epoch, self._missing)
+            readings = self._standing.readings
+            yield from doctor.telemetry(readings.read(), self._devices, readings.failed)
+
+        tables = self._enforcement()
+        return doctor.examine(findings(), {d.name: tables[d.device] for d in self._devices})
+
+
+def _table(backends: Sequence[Any]) -> dict[str, str]:
+    """What back ends of a device enforce, each in one line."""
+    found: dict[str, str] = {}
+    for backend in backends:
+        told = msgspec.to_builtins(backend.enforcement)
+        words = f"memory {told['memory']}, compute {told['compute']}"
+        if not told["fault_isolation"]:
+            words += ", a fault of one job can end its neighbours"
+        if told.get("note"):
+            words += f"; {told['note']}"
+        found[backend.name] = words
+    return found
+
+
+def _forecast(options: UpOptions, cluster: Cluster, state: Path) -> LiveForecast:
+    try:
+        return LiveForecast(first_forecast(options.forecast, cluster, state))
+    except CotenantError as error:
+        if options.forecast != "auto":
+            raise
+        _log.warning("the predictor fitted here cannot be used (%s); the contention model instead", error)
+        return LiveForecast(first_forecast("contention", cluster, state))
+
+
+def _learns(options: UpOptions) -> bool:
+    """A forecast that was named with a file, or that is another kind, stays what it is."""
+    return options.forecast in ("auto", "adaptive")
+
+
+def _no_workload() -> Any:
+    import polars as pl
+
+    from cotenant.model.workload import Workload
+
+    empty = pl.DataFrame(
+        {"name": [], "submit_s": [], "duration_s": []},
+        schema={"name": pl.String, "submit_s": pl.Float64, "duration_s": pl.Float64},
+    )
+    return Workload(empty, name="live")
+
+
+def device_names(devices: Sequence[LiveDevice]) -> list[str]:
+    """What devices are called, by number."""
+    return [device.name for device in devices]
