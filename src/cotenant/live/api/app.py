@@ -119,9 +119,19 @@ def _query(kind: type, items: Sequence[tuple[str, Any]]) -> Any:
 
 def _body(kind: type, body: bytes) -> Any:
     try:
-        return msgspec.json.decode(body, type=kind)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.ValidationError:
+            return msgspec.convert(_whole(msgspec.json.decode(body)), kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BadRequestError(f"the body cannot be read: {error}", detail="body") from None
+
+
+def _whole(value: Any) -> Any:
+    """An object's own numbers such as 3.0 as whole ones: in JSON they are."""
+    if not isinstance(value, dict):
+        return value
+    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in value.items()}
 
 
 def _told(_: HttpRequest[Any, Any, Any], error: Exception) -> Response[bytes]:

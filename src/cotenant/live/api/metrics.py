@@ -50,6 +50,9 @@ class Meters:
                     GaugeMetricFamily(
                         "cotenant_api_event_readers", "Readers of /v1/events.", value=hub.readers
                     ),
+                    GaugeMetricFamily(
+                        "cotenant_api_submits_waiting", "Jobs that wait for the disk.", value=acceptor.waiting
+                    ),
                     CounterMetricFamily(
                         "cotenant_api_submit_groups",
                         "Submissions made durable together.",

@@ -66,7 +66,7 @@ def describe(version: str) -> dict[str, Any]:
     types: list[Any] = [Problem, JobFile]
     types += [route.body for route in ROUTES if route.body is not None]
     types += [route.answer for route in ROUTES if not isinstance(route.answer, str)]
-    _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
+    _, schemas = _components(types)
     # A job is checked by itself, so that one bad job of many does not refuse the others: any object is taken here.
     schemas["SubmitItem"]["properties"]["job"] = {
         "description": "The fields of a job file, as JobFile; what does not fit is answered with an error of this job alone.",
@@ -99,6 +99,26 @@ def describe(version: str) -> dict[str, Any]:
             },
         },
     }
+
+
+def _components(types: list[Any]) -> tuple[Any, Any]:
+    """Schemas of types; a tuple of equals as an array of that length, which more programs understand."""
+    refs, schemas = msgspec.json.schema_components(types, ref_template=_REF)
+    return [_modern(one) for one in refs], {name: _modern(one) for name, one in schemas.items()}
+
+
+def _modern(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_modern(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _modern(value) for key, value in schema.items()}
+    kinds = found.pop("prefixItems", [])
+    if kinds and all(kind == kinds[0] for kind in kinds):
+        found["items"] = kinds[0]  # how many is told beside
+    elif kinds:
+        found["prefixItems"] = kinds
+    return found
 
 
 def _fault(status: int) -> dict[str, Any]:
@@ -143,7 +163,7 @@ def _success(route: Route) -> dict[str, Any]:
         content: dict[str, Any] = {"schema": {"type": "string"}}
         kind = route.answer
     else:
-        (schema,), _ = msgspec.json.schema_components([route.answer], ref_template=_REF)
+        (schema,), _ = _components([route.answer])
         content, kind = {"schema": schema}, "application/json"
         example = _DONE if route.status == 202 else _ANSWERS.get(route.name)
         if example is not None:
