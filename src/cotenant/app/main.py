@@ -32,7 +32,13 @@ from cotenant.app import (
     graphs,
     inputs,
     interference,
+    liveadmin,
+    livechange,
+    livelogs,
+    liveshow,
+    livesubmit,
     liveup,
+    livewait,
     measuring,
     members,
     predicting,
@@ -83,7 +89,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Let deep-learning jobs share GPUs without hurting each other: simulate, compare, explain.",
+    help="Let deep-learning jobs share GPUs without hurting each other: run, predict, simulate, explain.",
     epilog="Exit codes: 0 done, 1 bad input or failed run, 2 usage, 3 infeasible, 4 not reachable, 130 interrupted.",
 )
 
@@ -104,6 +110,13 @@ def _root(
     pass
 
 
+liveup.add_to(app)
+livesubmit.add_to(app)
+liveshow.add_to(app)
+livelogs.add_to(app)
+livewait.add_to(app)
+livechange.add_to(app)
+liveadmin.add_to(app)
 running.add_to(app)
 reading.add_to(app)
 experimenting.add_to(app)
@@ -114,7 +127,6 @@ interference.add_to(app)
 resourcing.add_to(app)
 inputs.add_to(app)
 members.add_to(app)
-liveup.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.app.console import note, print_json, print_table, say, warn
+from cotenant.app.livebase import State
 from cotenant.errors import ConfigError, CotenantError
 
 if TYPE_CHECKING:
@@ -215,16 +216,36 @@ def report(
         note(f"written: {page}")
 
 
-def explain(
-    run: Annotated[Path, typer.Argument(help="A run folder, the folder of one run, or its log.")],
-    job: Annotated[str, typer.Argument(help="Name of the job, or its number as #N.")],
+def explain(  # noqa: PLR0917 - one parameter for each option
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="A run folder, the folder of one run, or its log; left out: what runs now.", metavar="[RUN]"
+        ),
+    ],
+    job: Annotated[
+        str | None, typer.Argument(help="Name of the job, or its number as #N.", metavar="JOB")
+    ] = None,
     policy: Annotated[
         str | None, typer.Option("--policy", help="Which policy, where the folder holds several.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Which seed; default: the first.")] = None,
+    state: State = None,
     as_json: Json = False,
 ) -> None:
-    """Say what happened to a job, and why: each wait, start, move and end with its reason."""
+    """Say what happened to a job, and why: each wait, start, move and end with its reason.
+
+    One word is a job of the scheduler that runs now; two are a run and a job of it.
+    """
+    if job is None:
+        from cotenant.app.liveexplain import explain_live
+
+        explain_live(run, state, as_json=as_json, only_runs=policy is not None or seed is not None)
+        return
+    _explain_run(Path(run), job, policy, seed, as_json=as_json)
+
+
+def _explain_run(run: Path, job: str, policy: str | None, seed: int | None, *, as_json: bool) -> None:
     from cotenant.app.waits import find_log, why_failed
     from cotenant.report.explain import explain as tell
 

@@ -1,0 +1,198 @@
+"""Commands for whoever runs the scheduler: down, token, tenants."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.app.console import note, print_json, print_table, say
+from cotenant.app.livebase import PANEL, Json, State, asking
+from cotenant.app.livetables import ENDED, ON_DEVICES
+
+if TYPE_CHECKING:
+    from cotenant.live.client import Client
+    from cotenant.live.tenants import TenantRow
+
+__all__ = ["add_to"]
+
+_CHOICES = ("keep", "suspend", "cancel")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command(rich_help_panel=PANEL)(down)
+    app.command(rich_help_panel=PANEL)(token)
+    tenants = typer.Typer(
+        name="tenants", no_args_is_help=True, help="Who may submit besides you: add, list, remove."
+    )
+    tenants.command("add")(add)
+    tenants.command("list")(listing)
+    tenants.command("remove")(remove)
+    app.add_typer(tenants, rich_help_panel=PANEL)
+
+
+def down(
+    jobs: Annotated[
+        str, typer.Option("--jobs", help="What becomes of jobs: keep (they run on), suspend, cancel.")
+    ] = "keep",
+    timeout: Annotated[
+        str, typer.Option("--timeout", help="How long jobs and scheduler may take (5min).")
+    ] = "5min",
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """End the scheduler. Jobs run on without it, unless they are to be suspended or cancelled."""
+    from cotenant.errors import UnknownNameError, UnreachableError
+    from cotenant.live.statedir import read_daemon, state_path
+    from cotenant.model.quantities import parse_duration
+
+    if jobs not in _CHOICES:
+        raise UnknownNameError("way to leave jobs", jobs, _CHOICES)
+    folder, until = state_path(state), time.monotonic() + parse_duration(timeout)
+    found = read_daemon(folder)
+    if found is None or not found.alive:
+        raise UnreachableError(f"no scheduler runs on {folder}; there is nothing to end")
+    stopped = 0
+    if jobs != "keep":
+        with asking(folder) as client:
+            stopped = _off_devices(client, jobs, until)
+    os.kill(found.pid, signal.SIGTERM)
+    while found.alive:
+        if time.monotonic() > until:
+            raise UnreachableError(
+                f"the scheduler (process {found.pid}) has not ended in time; see {folder / 'daemon.log'}"
+            )
+        time.sleep(0.02)
+    if as_json:
+        print_json({"pid": found.pid, "jobs": jobs, jobs: stopped})
+        return
+    left = {
+        "keep": "jobs run on; cotenant up takes them over",
+        "suspend": f"{stopped} jobs are suspended; after cotenant up, cotenant resume --all lets them go on",
+        "cancel": f"{stopped} jobs were cancelled",
+    }
+    say(f"the scheduler has ended (process {found.pid}); {left[jobs]}")
+
+
+def _off_devices(client: Client, kind: str, until: float) -> int:
+    """Ask all that have not ended, and wait until none of them is on a device; how many were asked."""
+    from cotenant.errors import ConflictError, UnreachableError
+    from cotenant.live.client import new_key
+
+    key, asked = new_key(), set()
+    for job in client.jobs(live=True, limit=100_000):
+        if kind == "suspend" and job.status == "held":
+            continue
+        try:
+            client.command(job.id, kind, f"{key}.{job.id}")
+            asked.add(job.id)
+        except ConflictError as error:
+            if client.job(job.id).status not in ENDED:
+                raise ConflictError(f"{error}; the scheduler goes on") from None
+    while True:
+        jobs = [job for job in client.jobs(live=True, limit=100_000) if job.id in asked]
+        left = [job.id for job in jobs if kind == "cancel" or job.status in ON_DEVICES]
+        if not left:
+            return len(asked)
+        if time.monotonic() > until:
+            raise UnreachableError(
+                f"not in time: jobs {', '.join(map(str, left))} are on their devices still; the scheduler goes on"
+            )
+        time.sleep(0.1)
+
+
+def token(
+    path: Annotated[bool, typer.Option("--path", help="The file that holds it, in place of it.")] = False,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Print your own token: with it, everything may be done. For others make tenants."""
+    from cotenant.live.statedir import open_state, state_path
+    from cotenant.live.tenants import admin_token
+
+    folder = open_state(state_path(state))
+    secret = admin_token(folder)
+    file = str(folder / "token")
+    if as_json:
+        print_json({"path": file} if path else {"path": file, "token": secret})
+    else:
+        say(file if path else secret)
+
+
+Name = Annotated[str, typer.Argument(help="Letters, digits, dots, dashes and underscores.", metavar="NAME")]
+
+
+def add(  # noqa: PLR0917 - one parameter for each option
+    name: Name,
+    quota: Annotated[int, typer.Option("--quota", min=0, help="Devices that are guaranteed.")] = 0,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=0, help="Devices at most; default: no limit.")
+    ] = None,
+    weight: Annotated[
+        float, typer.Option("--weight", help="Weight among tenants where a policy shares.")
+    ] = 1.0,
+    isolation: Annotated[
+        str, typer.Option("--isolation", help="The widest sharing: exclusive, same-owner, trusted, any.")
+    ] = "any",
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Add a tenant, or change one, and print its new token: it is shown this once and kept nowhere."""
+    from cotenant.errors import UnknownNameError, UsageError
+    from cotenant.live.tenants import TIERS, TenantRow
+
+    if isolation not in TIERS:
+        raise UnknownNameError("isolation", isolation, TIERS)
+    if not 0.0 < weight < 1e6:
+        raise UsageError(f"--weight {weight:g}: more than 0, and less than a million")
+    if limit is not None and quota > limit:
+        raise UsageError(f"--quota {quota} is more than --limit {limit}")
+    row = TenantRow(name=name, quota_gpus=quota, limit_gpus=limit, weight=weight, isolation=isolation)
+    secret = _tenants(state).add(row)
+    if as_json:
+        print_json({**_told(row), "token": secret})
+        return
+    note(f"tenant {name}; its token, shown this once (for COTENANT_TOKEN):")
+    say(secret)
+
+
+def listing(state: State = None, as_json: Json = False) -> None:
+    """List tenants and what they may have."""
+    rows = [_told(row) for row in _tenants(state).rows()]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        heads = ("name", "quota_gpus", "limit_gpus", "weight", "isolation")
+        print_table(heads, [tuple(_cell(row[head]) for head in heads) for row in rows], right=heads[1:4])
+    else:
+        say("no tenants: only your own token is known; cotenant tenants add NAME makes one")
+
+
+def remove(name: Name, state: State = None, as_json: Json = False) -> None:
+    """Remove a tenant: its token is good for nothing any more, its jobs go on."""
+    _tenants(state).remove(name)
+    if as_json:
+        print_json({"removed": name})
+    else:
+        say(f"tenant {name} is removed; its jobs go on")
+
+
+def _tenants(state: Path | None) -> Any:
+    from cotenant.live.statedir import open_state, state_path
+    from cotenant.live.tenants import Tenants
+
+    return Tenants(open_state(state_path(state)))
+
+
+def _told(row: TenantRow) -> dict[str, Any]:
+    fields = ("name", "quota_gpus", "limit_gpus", "weight", "isolation")
+    return {field: getattr(row, field) for field in fields}
+
+
+def _cell(value: object) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

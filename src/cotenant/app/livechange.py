@@ -1,0 +1,163 @@
+"""Commands that change what runs: suspend, resume, resize, cancel, priority, drain, undrain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.app.console import print_json, say
+from cotenant.app.livebase import PANEL, JobArgument, JobsArgument, Json, Key, State, ask_each, asking
+from cotenant.app.livetables import job_title
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["add_to", "new_share"]
+
+All = Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")]
+Node = Annotated[int, typer.Option("--node", min=0, help="Which node; this machine is 0.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    for command in (suspend, resume, resize, cancel, priority, drain, undrain):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def suspend(
+    jobs: JobsArgument = None,
+    everything: All = False,
+    key: Key = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Save the state of jobs and take them off their devices until they are resumed."""
+    ask_each(
+        state, jobs, everything, "suspend", key=key, as_json=as_json,
+        told=lambda job: f"{job_title(job)} is being suspended; cotenant resume {job.id} lets it go on",
+    )  # fmt: skip
+
+
+def resume(
+    jobs: JobsArgument = None,
+    everything: All = False,
+    key: Key = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Let jobs that were suspended by hand go on as soon as there is room."""
+    ask_each(
+        state, jobs, everything, "resume", key=key, as_json=as_json,
+        told=lambda job: f"{job_title(job)} may go on",
+    )  # fmt: skip
+
+
+def cancel(
+    jobs: JobsArgument = None,
+    everything: All = False,
+    key: Key = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """End jobs, whether they run or wait."""
+    ask_each(
+        state, jobs, everything, "cancel", key=key, as_json=as_json,
+        told=lambda job: f"{job_title(job)} is being cancelled",
+    )  # fmt: skip
+
+
+def priority(
+    job: JobArgument,
+    value: Annotated[int, typer.Argument(help="Higher goes first; 0 is the default.", metavar="N")],
+    key: Key = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Give a job another priority (write -- before a negative one)."""
+    ask_each(
+        state, [job], False, "priority", key=key, as_json=as_json, priority=value,
+        told=lambda found: f"{job_title(found)} has priority {value} now",
+    )  # fmt: skip
+
+
+def resize(  # noqa: PLR0917 - one parameter for each option
+    job: JobArgument,
+    compute: Annotated[
+        str | None, typer.Option("--compute", help="Share of each device that is guaranteed (40%).")
+    ] = None,
+    limit: Annotated[
+        str | None, typer.Option("--limit", help="Ceiling for the use of idle compute (80%).")
+    ] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="Memory on each device (6GiB).")] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Devices, of an elastic job.")] = None,
+    key: Key = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Change the share of a job while it runs."""
+    changes = new_share(compute, limit, memory, gpus)
+    ask_each(
+        state, [job], False, "resize", key=key, as_json=as_json, **changes,
+        told=lambda found: f"{job_title(found)} is being resized",
+    )  # fmt: skip
+
+
+def new_share(compute: str | None, limit: str | None, memory: str | None, gpus: int | None) -> dict[str, Any]:
+    """The body of a request to resize.
+
+    Raises
+    ------
+    UsageError
+        If nothing is to change.
+    QuantityError
+        For a share or size that cannot be read.
+    """
+    from cotenant.errors import QuantityError, UsageError
+    from cotenant.model.quantities import parse_bytes, parse_milli
+
+    found: dict[str, Any] = {}
+    for name, text, field in (
+        ("--compute", compute, "compute_milli"),
+        ("--limit", limit, "compute_limit_milli"),
+    ):
+        if text is not None:
+            milli = parse_milli(text)
+            if milli > 1000:
+                raise QuantityError(f"{name} {text}: a share of each device, at most 100%")
+            found[field] = milli
+    if memory is not None:
+        found["memory_bytes"] = parse_bytes(memory)
+    if gpus is not None:
+        found["gpus"] = gpus
+    if not found:
+        raise UsageError("nothing to change; give --compute, --limit, --memory or --gpus")
+    return found
+
+
+def drain(node: Node = 0, key: Key = None, state: State = None, as_json: Json = False) -> None:
+    """Start no new jobs on a node; those that run go on."""
+    _node(
+        state,
+        node,
+        "drain",
+        key=key,
+        as_json=as_json,
+        told="no new jobs start now; cotenant undrain lets them",
+    )
+
+
+def undrain(node: Node = 0, key: Key = None, state: State = None, as_json: Json = False) -> None:
+    """Start jobs on a node again."""
+    _node(state, node, "undrain", key=key, as_json=as_json, told="jobs start again")
+
+
+def _node(state: Path | None, node: int, kind: str, *, key: str | None, as_json: bool, told: str) -> None:
+    from cotenant.live.client import new_key
+
+    with asking(state) as client:
+        client.node(node, kind, key or new_key())
+    if as_json:
+        print_json({"node": node, kind: True})
+    else:
+        say(told)

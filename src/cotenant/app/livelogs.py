@@ -1,0 +1,118 @@
+"""The command that shows a job's output."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.app.livebase import PANEL, JobArgument, State, asking
+
+if TYPE_CHECKING:
+    from cotenant.live.client import Client
+
+__all__ = ["Harmless", "add_to"]
+
+_TAIL_BYTES = 4 << 20
+_HARMLESS = re.compile(rb"\x1b\[[0-9;]*[mKABCDGJ]")
+"""Colours, and what progress bars move the cursor with."""
+_ESCAPE = re.compile(rb"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
+_UNFINISHED = re.compile(rb"(?:\x1b(?:\[[0-9;]{0,32})?|\xc2)\Z")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command(rich_help_panel=PANEL)(logs)
+
+
+def logs(  # noqa: PLR0917 - one parameter for each option
+    job: JobArgument,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as it is written, until the job has ended.")
+    ] = False,
+    errors: Annotated[bool, typer.Option("--stderr", help="Standard error in place of output.")] = False,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", min=0, help="Only so many lines from the end.")
+    ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw", help="Bytes as they are, on a terminal, too; else what could harm it is escaped."
+        ),
+    ] = False,
+    state: State = None,
+) -> None:
+    """Show what a job wrote, as it wrote it."""
+    stream = "stderr" if errors else "stdout"
+    out = sys.stdout.buffer
+    calm = Harmless() if sys.stdout.isatty() and not raw else None
+    with asking(state) as client:
+        number = client.find(job).id
+        for part in _parts(client, number, stream, follow, tail):
+            out.write(part if calm is None else calm(part))
+            out.flush()
+    if calm is not None:
+        out.write(calm.rest())
+        out.flush()
+
+
+def _parts(client: Client, number: int, stream: str, follow: bool, tail: int | None) -> Iterator[bytes]:
+    offset = 0
+    if tail is not None:
+        end, data = client.output(number, stream=stream, offset=-_TAIL_BYTES)
+        yield _last_lines(data, tail)
+        offset = end
+    if follow:
+        yield from client.follow(number, stream=stream, offset=offset)
+    elif tail is None:
+        while True:
+            offset, data = client.output(number, stream=stream, offset=offset)
+            if not data:
+                return
+            yield data
+
+
+def _last_lines(data: bytes, count: int) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join(lines[-count:]) if count else b""
+
+
+class Harmless:
+    """Makes output fit for a terminal: colours and cursor moves stay, other control sequences are escaped.
+
+    Output of a job can hold anything; some sequences change a terminal's title, or make it answer as
+    if somebody had typed. Sequences may be cut between two parts.
+
+    >>> calm = Harmless()
+    >>> calm(b"a\\x1b[31mb\\x1b]0;title\\x07")
+    b'a\\x1b[31mb\\\\x1b]0;title\\\\x07'
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def __call__(self, part: bytes) -> bytes:
+        data = self._held + part
+        cut = _UNFINISHED.search(data)
+        self._held = data[cut.start() :] if cut else b""
+        return _escaped(data[: cut.start()] if cut else data)
+
+    def rest(self) -> bytes:
+        """What was held back as the beginning of a sequence."""
+        held, self._held = self._held, b""
+        return _escaped(held)
+
+
+def _escaped(data: bytes) -> bytes:
+    parts, last = [], 0
+    for found in _HARMLESS.finditer(data):
+        parts += [_ESCAPE.sub(_shown, data[last : found.start()]), found.group()]
+        last = found.end()
+    return b"".join([*parts, _ESCAPE.sub(_shown, data[last:])])
+
+
+def _shown(found: re.Match[bytes]) -> bytes:
+    return b"".join(b"\\x%02x" % byte for byte in found.group())

@@ -1,0 +1,233 @@
+"""The command that submits jobs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.app.console import error, print_json, say
+from cotenant.app.livebase import PANEL, Json, Key, State, asking
+
+if TYPE_CHECKING:
+    from cotenant.live.client import Answer, Client
+
+__all__ = ["add_to", "bodies_of", "command_body"]
+
+_FILES = (".toml", ".yaml", ".yml")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command(rich_help_panel=PANEL)(submit)
+
+
+def submit(  # noqa: PLR0917 - one parameter for each option
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Job files, or after -- the command that runs.", metavar="JOB.toml... | -- COMMAND..."
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="A label; default: the command.")] = None,
+    gpus: Annotated[
+        float | None, typer.Option("--gpus", "-g", help="Devices; below 1: that share of one (0.4).")
+    ] = None,
+    gpu_memory: Annotated[
+        str | None, typer.Option("--gpu-memory", help="Peak memory on each device (6GiB).")
+    ] = None,
+    gpu_compute: Annotated[
+        str | None, typer.Option("--gpu-compute", help="Share of each device that is guaranteed (40%).")
+    ] = None,
+    gpu_compute_limit: Annotated[
+        str | None, typer.Option("--gpu-compute-limit", help="Ceiling for the use of idle compute (80%).")
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", help="KEY=VALUE for the job, or KEY to hand on your own; repeat it."),
+    ] = None,
+    cwd: Annotated[
+        Path | None, typer.Option("--cwd", help="Folder where it runs; default: this one.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="Higher goes first.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="For whom (the owner's token only).")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Its kind (ResNet-50/b32), for what is predicted.")
+    ] = None,
+    time_limit: Annotated[
+        str | None, typer.Option("--time-limit", help="Your own estimate of how long it takes (2h).")
+    ] = None,
+    sharing: Annotated[
+        str | None, typer.Option("--sharing", help="With whom: exclusive, same-owner, trusted, any.")
+    ] = None,
+    suspend: Annotated[
+        str | None,
+        typer.Option("--suspend", help="How it makes room: runtime, restart, pause, none."),
+    ] = None,
+    after: Annotated[
+        list[str] | None, typer.Option("--after", help="Start when this job has ended well; repeat it.")
+    ] = None,
+    cpus: Annotated[float | None, typer.Option("--cpus", help="Cores for the whole job.")] = None,
+    host_memory: Annotated[
+        str | None, typer.Option("--host-memory", help="Host memory for the whole job (16GiB).")
+    ] = None,
+    retries: Annotated[int | None, typer.Option("--retries", help="Tries after a failure.")] = None,
+    array: Annotated[
+        int | None,
+        typer.Option("--array", help="So many jobs like it; COTENANT_ARRAY_INDEX tells them apart."),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option("--sweep", help="NAME=V1,V2: a job for each value, as {NAME} or --NAME V; repeat it."),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return when they have ended: 0 if all are done, else 1.")
+    ] = False,
+    key: Key = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Submit jobs: job files, or a command after --. Returns when they are safe on disk."""
+    given = {
+        "name": name,
+        "gpus": gpus,
+        "gpu_memory": gpu_memory,
+        "gpu_compute": gpu_compute,
+        "gpu_compute_limit": gpu_compute_limit,
+        "cwd": None if cwd is None else str(cwd),
+        "priority": priority,
+        "tenant": tenant,
+        "model": model,
+        "time_limit": time_limit,
+        "sharing": sharing,
+        "suspend": suspend,
+        "cpus": cpus,
+        "host_memory": host_memory,
+        "retries": retries,
+        "array": array,
+    }
+    options = {field: value for field, value in given.items() if value is not None}
+    options |= _lists(env or (), sweep or ())
+    bodies = bodies_of(words or [], options)
+    with asking(state) as client:
+        if after:
+            numbers = [client.find(other).id for other in after]
+            bodies = [{**body, "after": numbers} for body in bodies]
+        _send(client, bodies, key, wait=wait, as_json=as_json)
+
+
+def _lists(env: Sequence[str], sweep: Sequence[str]) -> dict[str, Any]:
+    from cotenant.errors import UsageError
+
+    found: dict[str, Any] = {}
+    for text in env:
+        name, equals, value = text.partition("=")
+        if not equals and name not in os.environ:
+            raise UsageError(f"--env {name}: you have no such variable; write {name}=VALUE")
+        found.setdefault("env", {})[name] = value if equals else os.environ[name]
+    for text in sweep:
+        name, equals, values = text.partition("=")
+        if not name or not equals or not values:
+            raise UsageError(f"--sweep {text}: write NAME=V1,V2 (--sweep lr=0.1,0.01)")
+        found.setdefault("sweep", {})[name] = values.split(",")
+    return found
+
+
+def bodies_of(words: Sequence[str], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The jobs to send, checked as far as that can be done here.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Names of job files if all of them end so, else a command.
+    options : mapping
+        Fields of a job file that were given as options; they stand above what a file says.
+
+    Raises
+    ------
+    UsageError
+        If there is neither.
+    ConfigError
+        For a field that cannot be used.
+    """
+    from cotenant.errors import UsageError
+    from cotenant.runs.arrays import expand
+    from cotenant.runs.jobfile import job_of
+
+    if not words:
+        raise UsageError("nothing to submit: name a job file, or a command after -- (-- python train.py)")
+    if all(word.endswith(_FILES) for word in words):
+        found = [_file_body(Path(word), options) for word in words]
+    else:
+        found = [command_body(words, options)]
+    single = [job for body in found for job in expand(body)]
+    for job in single:
+        job_of(job, f'job "{job["name"]}"')
+    return single
+
+
+def _file_body(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    from cotenant.runs.jobfile import read_job
+    from cotenant.traces.documents import read_document
+
+    read_job(path)  # what is wrong with the file is told with its line
+    body = {**read_document(path).data, **options}
+    if options.get("env"):
+        body["env"] = {**read_document(path).data.get("env", {}), **options["env"]}
+    body["cwd"] = str(Path(body.get("cwd") or ".").expanduser().absolute())
+    return body
+
+
+def command_body(words: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """A job from a command: its program is looked for where the caller would find it.
+
+    The scheduler may have another ``PATH``: the ``python`` of an environment that is active here would be
+    another one there.
+    """
+    program = words[0]
+    if os.sep not in program:
+        program = shutil.which(program) or program
+    label = " ".join([Path(words[0]).name, *words[1:]])[:60]
+    body = {"name": "".join(c if c.isprintable() else " " for c in label), **options}
+    body["command"] = [program, *words[1:]]
+    body["cwd"] = str(Path(body.get("cwd") or ".").expanduser().absolute())
+    return body
+
+
+def _send(
+    client: Client, bodies: Sequence[dict[str, Any]], key: str | None, *, wait: bool, as_json: bool
+) -> None:
+    from cotenant.live.client import new_key
+
+    base = key or new_key()
+    keys = [base if len(bodies) == 1 else f"{base}.{number}" for number in range(len(bodies))]
+    answers = client.submit(list(zip(keys, bodies, strict=True)))
+    told = [_told(body, answer) for body, answer in zip(bodies, answers, strict=True)]
+    accepted = [answer.id for answer in answers if answer.id is not None]
+    for one, answer in zip(told, answers, strict=True):
+        if answer.error is not None:
+            error(one["error"])
+        elif not as_json:
+            again = " (had been accepted before)" if answer.again else ""
+            say(f'job {answer.id} "{one["name"]}" accepted{again}')
+    code = max((answer.error.exit_code for answer in answers if answer.error is not None), default=0)
+    if wait and accepted:
+        from cotenant.app.livewait import wait_for
+
+        ended = wait_for(client, accepted, quiet=as_json)
+        told = [{**one, **ended.get(one["id"], {})} for one in told]
+        code = max(code, 0 if all(one["status"] == "done" for one in ended.values()) else 1)
+    if as_json:
+        print_json({"jobs": told})
+    if code:
+        raise typer.Exit(code)
+
+
+def _told(body: Mapping[str, Any], answer: Answer) -> dict[str, Any]:
+    if answer.error is not None:
+        return {"id": None, "name": body["name"], "error": str(answer.error)}
+    return {"id": answer.id, "name": body["name"], "again": answer.again}
