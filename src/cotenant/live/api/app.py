@@ -80,7 +80,7 @@ def create_app(service: Service, auth: Auth, settings: ApiSettings | None = None
         exception_handlers={Exception: _told},
         logging_config=None,
     )
-    return Guard(app, doors, settings)
+    return Guard(app, doors, settings, hub.close)
 
 
 def _route(one: Route, handlers: Handlers) -> HTTPRouteHandler:

@@ -202,10 +202,14 @@ class Guard:
     app : ASGI application
     doors : Doors
     settings : ApiSettings
+    let_go : callable
+        Ends streams that would otherwise go on while the server wants to stop.
     """
 
-    def __init__(self, app: App, doors: Doors, settings: ApiSettings) -> None:
-        self._app, self._doors, self._settings = app, doors, settings
+    def __init__(
+        self, app: App, doors: Doors, settings: ApiSettings, let_go: Callable[[], None] = lambda: None
+    ) -> None:
+        self._app, self._doors, self._settings, self.let_go = app, doors, settings, let_go
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

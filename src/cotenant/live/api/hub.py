@@ -83,6 +83,7 @@ class Hub:
         """Listen no more, and let readers go."""
         if self._stop is not None:
             self._stop()
+            self._stop = None
         self._closing = True
         for reader in self._readers:
             reader.ready.set()

@@ -61,7 +61,7 @@ def read(files: list[str], offset: int, limit: int) -> tuple[int, bytes]:
     data = b"".join(parts)
     if offset < 0 and begin > 0:
         # The end of a text, as asked, may begin inside a character.
-        skip = next((i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+        skip = next((i for i, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), min(3, len(data)))
         begin, data = begin + skip, data[skip:]
     return begin, data[: whole_characters(data)] if begin + len(data) < total else data
 

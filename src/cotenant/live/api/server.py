@@ -179,6 +179,11 @@ class _Quiet(uvicorn.Server):
 
         return nullcontext()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let streams go first: they would be waited for."""
+        getattr(self.config.app, "let_go", lambda: None)()
+        await super().shutdown(sockets)
+
 
 def _listen(bind: str, port: int) -> socket.socket:
     address = bind.strip("[]")
