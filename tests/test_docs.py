@@ -47,7 +47,7 @@ def test_every_command_and_every_option_is_described() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     # Described once for all commands, or with the command that has them first.
     shared = {"--help", "--json", "--quiet", "--force", "--output", "--workers"}
-    shared |= {"--format", "--strict", "--cpu-jobs"}
+    shared |= {"--format", "--strict", "--cpu-jobs", "--state", "--key"}
     missing = []
     for name, command in _commands().items():
         section = _section(text, f"cotenant {name}")
