@@ -140,6 +140,13 @@ class Scheduler:
     def logs(self, number: int, stream: str = "stdout") -> str:
         return self.ask("GET", f"/v1/jobs/{number}/logs?stream={stream}").text
 
+    @staticmethod
+    def until(
+        holds: Callable[[], bool], why: str | Callable[[], str], patience_s: float = PATIENCE_S
+    ) -> None:
+        """Wait until something holds."""
+        until(holds, why, patience_s)
+
     def end(self) -> None:
         """Everything that was started ends: jobs, daemons, shepherds."""
         for process in self.spare:

@@ -116,7 +116,7 @@ class Works:
             runtime=build_runtime(self._options.runtime, _no_workload(), self._options.seed),
             settings=settings,
             seed=self._options.seed,
-            log=StoreLog(self._store, self._lease, lambda: self._executor.done_seq),
+            log=StoreLog(self._store, self._lease, self._executor),
             observers=(self.picture, Teller(self.picture.name_of), self._learning),
             header={
                 "policy": self._options.policy,

@@ -1,0 +1,276 @@
+"""A real scheduler with real processes: what a user does, and what dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.live.statedir import read_daemon
+
+Scheduler = Any  # of conftest.py
+Make = Callable[..., Any]
+SLEEP = ("sleep", "300")
+
+
+def words(text: str) -> tuple[str, ...]:
+    return ("/bin/sh", "-c", text)
+
+
+def test_a_job_is_submitted_runs_and_ends_and_its_output_is_kept(scheduler: Scheduler) -> None:
+    number = scheduler.submit(*words("echo to-out; echo to-err >&2; echo $COTENANT_JOB_ID"), name="hello")
+    job = scheduler.await_status(number, "done")
+    assert job["exit_code"] == 0
+    assert job["name"] == "hello"
+    assert job["started"] >= job["submitted"]
+    assert scheduler.logs(number) == f"to-out\n{number}\n"
+    assert scheduler.logs(number, "stderr") == "to-err\n"
+
+
+def test_a_job_that_fails_says_with_which_code(scheduler: Scheduler) -> None:
+    job = scheduler.await_status(scheduler.submit(*words("exit 7")), "failed")
+    assert job["exit_code"] == 7
+    assert "exit code 7" in job["reason"]
+    missing = scheduler.await_status(scheduler.submit("no-such-program-here"), "failed")
+    assert "no-such-program-here" in missing["reason"]
+
+
+def test_jobs_wait_for_devices_in_order_and_say_why(scheduler: Scheduler) -> None:
+    running = [scheduler.submit(*SLEEP, name=f"holds-{i}") for i in range(2)]
+    for number in running:
+        scheduler.await_status(number, "running")
+    waits = scheduler.submit(*words("true"), name="waits")
+    job = scheduler.await_status(waits, "waiting")
+    scheduler.until(lambda: "not now" in scheduler.job(waits)["reason"], "no reason is given")
+    told = scheduler.ask("GET", f"/v1/jobs/{waits}/explain").json()
+    assert told["outcome"] == "waiting"
+    assert "WAITING" in told["verdict"]
+    assert "not now, which is not never" in told["verdict"]
+    assert job["devices"] == []
+    scheduler.command_on(running[0], "cancel")
+    scheduler.await_status(waits, "done")
+    assert scheduler.job(running[0])["status"] == "cancelled"
+
+
+def test_a_waiting_job_and_a_starting_one_are_cancelled(scheduler: Scheduler) -> None:
+    numbers = [scheduler.submit(*SLEEP) for _ in range(4)]
+    for number in reversed(numbers):  # the first two may be starting at this very moment
+        assert scheduler.command_on(number, "cancel").status_code == 202
+    for number in numbers:
+        assert scheduler.await_status(number, "cancelled")["status"] == "cancelled"
+    late = scheduler.command_on(numbers[0], "cancel")
+    assert late.status_code == 409
+    assert "has ended" in late.text
+
+
+def test_what_never_fits_is_refused_with_both_numbers(scheduler: Scheduler) -> None:
+    gpus, memory = scheduler.submit_all(
+        [{"command": ["true"], "gpus": 9}, {"command": ["true"], "gpu_memory": "900TiB"}]
+    )
+    assert gpus["error"]["error"] == "InfeasibleError"
+    assert "never fits: 9 devices asked, 2 of 2" in gpus["error"]["message"]
+    assert "943,718,400 MiB" in memory["error"]["message"]
+
+
+def test_the_same_key_is_the_same_job_and_another_content_is_refused(scheduler: Scheduler) -> None:
+    body = {"command": ["true"], "name": "once"}
+    (first,) = scheduler.submit_all([body], keys=["mine"])
+    (again,) = scheduler.submit_all([body], keys=["mine"])
+    assert (again["id"], again["again"]) == (first["id"], True)
+    (other,) = scheduler.submit_all([{**body, "name": "twice"}], keys=["mine"])
+    assert other["error"]["error"] == "ConflictError"
+
+
+def test_a_job_waits_for_another_to_end_well(scheduler: Scheduler, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    first = scheduler.submit(*words(f"sleep 0.3; echo first >> {mark}"))
+    second = scheduler.submit(*words(f"echo second >> {mark}"), after=[first])
+    scheduler.await_status(second, "done")
+    assert mark.read_text() == "first\nsecond\n"
+    fails = scheduler.submit(*words("sleep 0.2; exit 1"))
+    never = scheduler.submit(*words("true"), after=[fails])
+    assert scheduler.await_status(never, "rejected")["status"] == "rejected"
+
+
+def test_a_job_that_is_held_lets_another_go_first(scheduler: Scheduler) -> None:
+    number = scheduler.submit(*SLEEP, suspend="restart")
+    scheduler.await_status(number, "running")
+    assert scheduler.command_on(number, "suspend").status_code == 202
+    assert scheduler.await_status(number, "held")["suspensions"] == 1
+    assert scheduler.command_on(number, "resume").status_code == 202
+    scheduler.await_status(number, "running")
+    scheduler.command_on(number, "cancel")
+
+
+def test_jobs_run_on_when_the_scheduler_ends_in_order_and_are_adopted(scheduler: Scheduler) -> None:
+    number = scheduler.submit(*words("echo $$; sleep 3; echo end"))
+    scheduler.await_status(number, "running")
+    assert scheduler.stop() == 0
+    assert read_daemon(scheduler.state) is None
+    scheduler.start()
+    job = scheduler.await_status(number, "done")
+    assert job["attempt"] == 1
+    assert scheduler.logs(number).endswith("end\n")
+
+
+def test_after_kill_9_jobs_are_adopted_and_what_ended_meanwhile_is_known(scheduler: Scheduler) -> None:
+    long = scheduler.submit(*words("sleep 4; echo end"))
+    short = scheduler.submit(*words("sleep 0.6; exit 3"))
+    for number in (long, short):
+        scheduler.await_status(number, "running")
+    scheduler.kill()
+    time.sleep(1.0)
+    scheduler.start()
+    assert scheduler.await_status(short, "failed")["exit_code"] == 3
+    job = scheduler.await_status(long, "done")
+    assert (job["attempt"], scheduler.logs(long)) == (1, "end\n")
+
+
+def test_a_second_scheduler_on_the_same_folder_is_refused_by_name(scheduler: Scheduler) -> None:
+    second = subprocess.run(scheduler.command(), capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 1
+    assert scheduler.process is not None
+    assert f"process {scheduler.process.pid}, {scheduler.url}" in second.stderr
+
+
+def test_a_standby_takes_over_with_jobs_running(scheduler: Scheduler) -> None:
+    number = scheduler.submit(*words("sleep 3; echo end"))
+    scheduler.await_status(number, "running")
+    standby = scheduler.spawn("--standby")
+    scheduler.until(lambda: "standing by" in scheduler.said(), "it does not stand by")
+    first = scheduler.ask("GET", "/v1/status").json()
+    scheduler.kill()
+    scheduler.await_leader(standby)
+    after = scheduler.ask("GET", "/v1/status").json()
+    assert after["epoch"] == first["epoch"] + 1
+    assert scheduler.await_status(number, "done")["attempt"] == 1
+
+
+def test_a_leader_that_lost_its_lease_stops_by_itself(scheduler: Scheduler) -> None:
+    old = scheduler.process
+    assert old is not None
+    old.send_signal(signal.SIGSTOP)
+    standby = scheduler.spawn("--standby")
+    scheduler.await_leader(standby)
+    old.send_signal(signal.SIGCONT)
+    assert old.wait(30) == 1
+    assert "another scheduler" in scheduler.said()
+    number = scheduler.submit(*words("echo still"))
+    scheduler.await_status(number, "done")
+
+
+def test_files_of_the_state_folder_are_for_its_owner_alone(scheduler: Scheduler) -> None:
+    scheduler.await_status(scheduler.submit(*words("true")), "done")
+    open_to_others = [
+        str(path)
+        for path in [scheduler.state, *scheduler.state.rglob("*")]
+        if not path.is_symlink()
+        and path.exists()
+        and stat.S_IMODE(path.stat().st_mode) & 0o077
+        and "work" not in path.parts
+        and "state" not in path.relative_to(scheduler.state).parts
+    ]
+    assert open_to_others == []
+
+
+def test_two_tenants_see_their_own_jobs_and_keep_to_their_limits(make_scheduler: Make) -> None:
+    from cotenant.live.tenants import TenantRow, Tenants
+
+    scheduler = make_scheduler("--policy", "fifo")
+    scheduler.state.mkdir(mode=0o700)
+    tenants = Tenants(scheduler.state)
+    ada = tenants.add(TenantRow(name="ada", limit_gpus=1, isolation="exclusive"))
+    bob = tenants.add(TenantRow(name="bob"))
+    scheduler.start()
+    first = scheduler.submit(*SLEEP, token=ada)
+    second = scheduler.submit(*SLEEP, token=ada)
+    third = scheduler.submit(*words("true"), token=bob)
+    scheduler.await_status(third, "done")
+    scheduler.await_status(first, "running")
+    scheduler.until(lambda: "limit" in scheduler.job(second)["reason"], lambda: str(scheduler.job(second)))
+    seen = scheduler.ask("GET", "/v1/jobs", token=bob).json()["jobs"]
+    assert [job["id"] for job in seen] == [third]
+    assert scheduler.ask("GET", f"/v1/jobs/{first}", token=bob).status_code == 403
+    assert scheduler.ask("POST", "/v1/nodes/drain", {"key": "d"}, token=bob).status_code == 403
+    assert scheduler.ask("GET", "/v1/jobs", token="ct_wrong").status_code == 401
+    (refused,) = scheduler.submit_all([{"command": ["true"], "sharing": "any"}], token=ada)
+    assert "keeps at least" in refused["error"]["message"]
+
+
+def test_doctor_finds_books_and_reality_the_same(scheduler: Scheduler) -> None:
+    number = scheduler.submit(*SLEEP)
+    scheduler.await_status(number, "running")
+    told = scheduler.ask("GET", "/v1/doctor").json()
+    assert told["healthy"] is True, told
+    assert "1 jobs run by the books, the same 1 in fact" in [f["text"] for f in told["findings"]]
+    assert set(told["enforcement"]) == {
+        d["name"] for d in scheduler.ask("GET", "/v1/devices").json()["devices"]
+    }
+
+
+def test_the_log_of_the_daemon_is_json_and_holds_no_secret(scheduler: Scheduler) -> None:
+    number = scheduler.submit(*words("true"), name="quiet", env={"PASSWORD": "hunter2-xyz"})
+    scheduler.await_status(number, "done")
+    text = (scheduler.state / "daemon.log").read_text()
+    kinds = [json.loads(line).get("kind") for line in text.splitlines()]
+    assert {"submitted", "started", "ended"} <= set(kinds)
+    assert "hunter2-xyz" not in text
+    assert scheduler.token not in text
+
+
+def test_detach_returns_when_the_api_answers(make_scheduler: Make) -> None:
+    scheduler = make_scheduler("--policy", "fifo")
+    done = subprocess.run(
+        scheduler.command("--detach", "--json"), capture_output=True, text=True, timeout=90, check=True
+    )
+    told = json.loads(done.stdout)
+    try:
+        scheduler.url = told["url"]
+        assert scheduler.ask("GET", "/v1/status").json()["pid"] == told["pid"]
+        again = subprocess.run(
+            scheduler.command("--detach"), capture_output=True, text=True, timeout=60, check=False
+        )
+        assert again.returncode == 1
+        assert f"process {told['pid']}" in again.stderr
+    finally:
+        os.kill(told["pid"], signal.SIGTERM)
+        scheduler.until(lambda: read_daemon(scheduler.state) is None, "it does not end")
+
+
+def test_another_address_needs_tls_or_an_explicit_word(make_scheduler: Make) -> None:
+    scheduler = make_scheduler("--bind", "0.0.0.0")
+    done = subprocess.run(scheduler.command(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "TLS" in done.stderr
+    assert not (scheduler.state / "daemon.json").exists()
+
+
+def test_install_writes_a_unit_and_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "cotenant", "up", "--state", str(tmp_path / "s"), "--install"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=env)
+    unit = (tmp_path / "systemd" / "user" / "cotenant.service").read_text()
+    assert "KillMode=process" in unit
+    assert f"--state {tmp_path / 's'}" in unit
+    assert "systemctl --user" in done.stdout
+
+
+def test_a_policy_or_setting_that_is_not_known_is_named_before_anything_starts(make_scheduler: Make) -> None:
+    def said(*options: str) -> Any:
+        return subprocess.run(
+            make_scheduler(*options).command(), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    wrong = said("--policy", "fiffo")
+    assert wrong.returncode == 2
+    assert 'did you mean "fifo"' in wrong.stderr
+    assert 'did you mean "restore_s"' in said("--settings", "restor_s=3").stderr
