@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Harmless", "add_to"]
 
 _TAIL_BYTES = 4 << 20
-_HARMLESS = re.compile(rb"\x1b\[[0-9;]*[mKABCDGJ]")
+_HARMLESS = re.compile(rb"\x1b\[[0-9;]{0,32}[mKABCDGJ]")
 """Colours, and what progress bars move the cursor with."""
 _ESCAPE = re.compile(rb"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
 _UNFINISHED = re.compile(rb"(?:\x1b(?:\[[0-9;]{0,32})?|\xc2)\Z")
