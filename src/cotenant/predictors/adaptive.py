@@ -229,7 +229,13 @@ class AdaptiveForecast:
             if world not in self._names:
                 # Of configurations that a name does not tell apart, the plainest one.
                 self._names[world] = {canonical_model(job.label): job for job in reversed(known)}
-            found = self._worlds[device_type] = CompiledWorld(self.predictor, world, known)
+            # The catalogue's kinds, too, all at once: a set's last bits depend on who was compiled together, and must
+            # not depend on what was asked first.
+            names = self._names[world]
+            others = dict.fromkeys(config_of(kind) for kind in KINDS if canonical_model(kind) not in names)
+            found = self._worlds[device_type] = CompiledWorld(
+                self.predictor, world, [*known, *sorted(others.keys() - set(known))]
+            )
         return found
 
     def _world_of(self, device_type: str) -> World:

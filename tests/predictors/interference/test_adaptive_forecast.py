@@ -20,6 +20,7 @@ from cotenant.predictors.forecast import build_speeds
 from cotenant.predictors.interference.modelfile import read_card, save_predictor
 from cotenant.predictors.interference.predictor import AdaptiveInterferencePredictor
 from cotenant.profiles.catalogue import device_type
+from cotenant.profiles.kinds import kind_names
 from cotenant.profiles.runs import CoRun, CoSide, JobConfig, SoloRun
 from cotenant.profiles.runsfile import write_co_runs, write_solo_runs
 from cotenant.profiles.shipped import shipped_campaign, shipped_campaigns
@@ -88,6 +89,14 @@ def test_one_by_one_is_bit_for_bit_as_in_a_batch(forecast: AdaptiveForecast, *, 
     # Of one that nothing is known of, no more than an even share of the device is told, unless it may be packed.
     unknown = single.co_speed("nobody-knows-it", ("LM/b16",) * 3, "V100")
     assert pack_unknown or (unknown.mean <= 0.25 and (unknown.low, unknown.high) == (0.02, 1.0))
+
+
+def test_what_was_asked_first_does_not_change_the_last_bit(forecast: AdaptiveForecast) -> None:
+    kinds = kind_names()[:12]
+    queries = [(a, (b, c), "V100") for a in kinds for b, c in itertools.pairwise(kinds)]
+    forward, backward = (AdaptiveForecast(forecast.predictor) for _ in range(2))
+    found = {query: forward.co_speed(*query) for query in queries}
+    assert {query: backward.co_speed(*query) for query in reversed(queries)} == found
 
 
 def test_it_says_which_of_the_cluster_s_types_nobody_measured(forecast: AdaptiveForecast) -> None:
