@@ -205,7 +205,7 @@ def make_scheduler(tmp_path: Path) -> Iterator[Callable[..., Scheduler]]:
 @pytest.fixture
 def scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
     """One that answers, on two devices of one core each; policy fifo, so that nothing depends on forecasts."""
-    return make_scheduler("--policy", "fifo").start()
+    return make_scheduler("--policy", "fifo", "--forecast", "contention").start()
 
 
 @pytest.fixture(scope="module")

@@ -200,7 +200,7 @@ def ended_words(outcome: str, entry: Entry, lasted_s: float) -> str:
         return f"cancelled{after}{told}"
     if outcome == "lost":
         return f"lost{after}{told or ': its process or device vanished'}"
-    if entry.exit_code is not None and not entry.detail:
+    if entry.exit_code and (not entry.detail or entry.detail == f"left with code {entry.exit_code}"):
         code = entry.exit_code
         how = f" by signal {-code}" if code < 0 else f" with exit code {code}"
         return f"failed{how}{after}"
