@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cotenant.checks.policies import check_policy
 from cotenant.errors import ConfigError
 from cotenant.model import events as ev
+from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.jobs import Job
 from cotenant.model.quantities import GIB
 from cotenant.model.records import JobRecord, Status
@@ -28,7 +29,7 @@ WELL = {("m", ("m",)): 0.9, ("m", ("m", "m")): 0.7, ("m", ("m", "m", "m")): 0.3}
 """Two run at 0.9 each, three at 0.7: the third gains 0.7 - 2 x 0.2 = 0.3; the fourth 0.3 - 3 x 0.4 < 0."""
 
 
-def make(shape: str, policy: Cotenant | None = None, **options: Any) -> Harness:
+def make(shape: str | Cluster, policy: Cotenant | None = None, **options: Any) -> Harness:
     options = {"settings": FREE, "forecast": NEVER, "memory_bytes": 32 * GIB, **options}
     return Harness(shape, policy or Cotenant(quantum_s=60.0), **options)
 
@@ -323,6 +324,42 @@ def test_a_gang_that_is_overdue_is_not_kept_out_by_room_that_is_made_for_one_aft
     start_s = h.run().start_s("gang")
     # Overdue at 201; two savings and a quantum: 50 s at most.
     assert start_s is not None and 201.0 <= start_s <= 251.0
+
+
+# -- tenants ----------------------------------------------------------------------------------
+
+
+def flooded(half_life_s: float) -> HarnessRun:
+    """One tenant has held both devices for an hour and has forty newcomers waiting when another submits one."""
+    policy = Cotenant(quantum_s=600.0, fair_half_life_s=half_life_s, longest_wait_s=0.0)
+    h = make("1x2", policy)
+    for k in range(2):
+        h.submit(f"first{k}", runs_s=4000.0, tenant="flood", suspendable=False)
+    for k in range(40):
+        h.submit(f"f{k:02}", at_s=3000.0 + k, runs_s=500.0, tenant="flood")
+    h.submit("one", at_s=3500.0, runs_s=500.0, tenant="small")
+    return h.run()
+
+
+def test_a_tenant_that_floods_the_queue_does_not_starve_another() -> None:
+    # Both devices are free at 4,000. With tenants alike, twenty pairs of 500 s go first; else none does.
+    assert flooded(0.0).start_s("one") == 4000.0 + 20 * 500.0
+    assert flooded(7200.0).start_s("one") == 4000.0
+
+
+@pytest.mark.parametrize(("weight", "first"), [(1.0, "b1"), (0.25, "a1")])
+def test_a_tenant_of_more_weight_may_use_more(weight: float, first: str) -> None:
+    # At 1,500 a has had the device for 1,000 s and b for 500: b goes first, unless it may have a quarter only.
+    tenants = (Tenant(name="a"), Tenant(name="b", weight=weight))
+    h = make(
+        Cluster(nodes=(Node(name="n", gpus=(("gpu", 1),)),), types=(DeviceType(name="gpu"),), tenants=tenants)
+    )
+    for name in "ab":
+        h.submit(f"{name}0", runs_s=1000.0, tenant=name, suspendable=False)
+    for name in "ab":
+        h.submit(f"{name}1", at_s=1500.0, runs_s=30.0, tenant=name)
+    run = h.run()
+    assert min(("a1", "b1"), key=lambda n: run.start_s(n) or 0.0) == first
 
 
 # -- cases -----------------------------------------------------------------------------------

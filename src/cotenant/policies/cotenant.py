@@ -25,12 +25,13 @@ from cotenant.policies.preemption.holders import Holders
 from cotenant.policies.preemption.room import at_ceiling, make_room
 from cotenant.policies.preemption.yielding import Yielding
 from cotenant.policies.queues.circles import circle_of, share_of
+from cotenant.policies.queues.fairness import bands
 from cotenant.policies.queues.levels import top_level
 from cotenant.policies.queues.turns import Turns
 
 __all__ = ["Cotenant"]
 
-_LOOK = 4
+_LOOK, _LOOKS = 4, 24
 _LEAST_ENDED, _GROWTH = 20, 1.25
 _INF = math.inf
 
@@ -63,6 +64,9 @@ class Cotenant(Params):
     resize_gain : float
         An elastic job grows if it gains this many times the price, and is left with fewer devices than it
         declares only if it has work for so long; 0 never resizes.
+    fair_half_life_s : float
+        Among jobs of a level, those of tenants that used least lately for their weight go first; past
+        use counts half after so long. 0: tenants are all alike.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Cotenant(Params):
         move_gain: float = 2.0,
         long_jobs: float = 4.0,
         resize_gain: float = 10.0,
+        fair_half_life_s: float = 7200.0,
     ) -> None:
         self.long_jobs = long_jobs
         for name, value in (
@@ -86,6 +91,7 @@ class Cotenant(Params):
             ("turn_s", turn_s),
             ("move_gain", move_gain),
             ("resize_gain", resize_gain),
+            ("fair_half_life_s", fair_half_life_s),
         ):
             if not 0.0 <= value < _INF:
                 raise ConfigError(f"{name} must be zero or more and finite, found {value}")
@@ -104,17 +110,40 @@ class Cotenant(Params):
             turn_s,
             move_gain,
         )
-        self.resize_gain = resize_gain
+        self.resize_gain, self.fair_half_life_s = resize_gain, fair_half_life_s
         self._bounds = Bounds(min_speed, min_gain, 0.0, doubt, doubt_opportunistic)
 
     def decide(self, view: View) -> Plan:
         """One step: a start, a preemption, a move, or nothing; now and then take up what was learned."""
+        due = self._look_at_tenants(view)
         plan, ended = self._step(view), view.service.total
         memo = view.memo or {}
-        if plan.memo or not self.long_jobs or ended < max(_LEAST_ENDED, _GROWTH * memo.get("ended", 0)):
+        if plan.memo:
             return plan
-        learned = {**memo, "ended": ended, "top": top_level(view.service, self.long_jobs)}
-        return msgspec.structs.replace(plan, memo=learned)
+        if self.long_jobs and ended >= max(_LEAST_ENDED, _GROWTH * memo.get("ended", 0)):
+            learned = {**memo, "ended": ended, "top": top_level(view.service, self.long_jobs)}
+            return msgspec.structs.replace(plan, memo=learned)
+        if due:
+            told = {**memo, "bands_s": view.now + self.fair_half_life_s / _LOOKS, "bands": bands(view)}
+            return msgspec.structs.replace(plan, memo=told)
+        return plan
+
+    def _look_at_tenants(self, view: View) -> bool:
+        """Whether it is time to, there are several, and one of their jobs begins to wait now.
+
+        Only then, so that what is noted does not depend on when else the policy is called.
+        """
+        memo = view.memo or {}
+        if not self.fair_half_life_s or view.now < memo.get("bands_s", 0.0):
+            return False
+        waiting, known = view.index(RankedCandidates, self._bounds).tenants, view.books.used
+        several = len(known) > 1 or len(waiting) > 1 or not known.keys() >= waiting.keys()
+        return bool(waiting) and several and view.index(Turns).last_s() >= view.now
+
+    @property
+    def usage_half_life_s(self) -> float | None:
+        """Asks the state to fold what tenants used with this half-life; None asks for nothing."""
+        return self.fair_half_life_s or None
 
     def _step(self, view: View) -> Plan:
         index = view.index(RankedCandidates, self._bounds)

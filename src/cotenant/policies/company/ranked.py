@@ -14,12 +14,15 @@ from cotenant.model.view import View
 from cotenant.policies.company.candidates import Candidates
 from cotenant.policies.company.verdicts import Bounds, Verdicts
 from cotenant.policies.queues.classes import DemandLine
+from cotenant.policies.queues.fairness import BANDS
 from cotenant.policies.queues.levels import TOP, level
 
 __all__ = ["LEVEL_STEP", "RankedCandidates", "banned", "learned_top"]
 
 LEVEL_STEP = 1 << 36
 """Of keys: above all ids, below a step of priority."""
+_BAND_STEP = LEVEL_STEP // BANDS
+"""Of keys: one band of what tenants used lately, within a level."""
 _MOST_VERDICTS = 1 << 19
 """When so many verdicts are kept, some 100 MiB, all is worked out anew from what is there: sets come and go."""
 
@@ -34,20 +37,28 @@ def banned(view: View) -> list[tuple[int, tuple[str, ...]]]:
     return [(kind, tuple(models)) for kind, *models in view.memo.get("bad", ())] if view.memo else []
 
 
+def _bands(view: View) -> dict[str, int]:
+    """The bands of tenants that the policy has noted."""
+    found: dict[str, int] = view.memo.get("bands", {}) if view.memo else {}
+    return found
+
+
 class RankedCandidates(Candidates):
-    """Candidates by priority, level, submission; jobs for which devices are kept are none.
+    """Candidates by priority, level, what their tenants used lately (if noted), submission; jobs for which devices are kept are none.
 
     Attributes
     ----------
     claimed : dict of int to JobRecord
         Waiting jobs for which devices are kept, by id.
+    tenants : dict of str to int
+        How many jobs of each tenant wait, if any.
     top : int
         The top level, as the policy has noted it.
     """
 
     def __init__(self, view: View, bounds: Bounds) -> None:
         self.top = learned_top(view)
-        self.bad = banned(view)
+        self.bad, self._bands = banned(view), _bands(view)
         self._noted = view.memo
         super().__init__(view, bounds)
         for kind, models in self.bad:
@@ -63,8 +74,8 @@ class RankedCandidates(Candidates):
         if memo is self._noted:
             return False
         self._noted = memo
-        top, bad = learned_top(self._view), banned(self._view)
-        if self.top == top and self.bad == bad:
+        top, bad, bands = learned_top(self._view), banned(self._view), _bands(self._view)
+        if self.top == top and self.bad == bad and self._bands == bands:
             return False
         verdicts, slots = self._verdicts, self._groups.slots
         for kind, models in self.bad:
@@ -75,17 +86,20 @@ class RankedCandidates(Candidates):
             if (kind, models) not in self.bad:
                 verdicts.ban(kind, models)
                 verdicts.reconsider(kind, models, slots)
-        self.top, self.bad = top, bad
+        self.top, self.bad, self._bands = top, bad, bands
         self._fill()
         return True
 
     def _fill(self) -> None:
         self._copies: dict[int, JobRecord] = {}
+        self.tenants: dict[str, int] = {}
         self.claimed: dict[int, JobRecord] = {}
         super()._fill()
 
     def _ranked(self, record: JobRecord) -> JobRecord:
         ranked = copy.copy(record)
+        if self._bands:
+            ranked.key += self._bands.get(record.job.tenant, 0) * _BAND_STEP
         if record.started_s >= 0.0:
             ranked.key += level(record, record.rated_s, self.top) * LEVEL_STEP
         return ranked
@@ -100,6 +114,8 @@ class RankedCandidates(Candidates):
             self.claimed[record.id] = record
             return
         ranked = self._copies[record.id] = self._ranked(record)
+        tenant = record.job.tenant
+        self.tenants[tenant] = self.tenants.get(tenant, 0) + 1
         super().enqueued(ranked)
 
     def dequeued(self, record: JobRecord) -> None:
@@ -109,7 +125,7 @@ class RankedCandidates(Candidates):
             self.claimed.pop(record.id, None)
             return
         ranked.status = record.status
-        super().dequeued(ranked)
+        self._left(ranked)
 
     def capacity(self, devices: tuple[int, ...]) -> None:
         """Devices came or went, or are kept for a job: that is no gain for others."""
@@ -134,7 +150,14 @@ class RankedCandidates(Candidates):
         ranked = self._copies.pop(record.id, None)
         if ranked is not None:
             ranked.status = Status.STOPPING  # the copy's: lines then pass over it without a search
-            super().dequeued(ranked)
+            self._left(ranked)
+
+    def _left(self, ranked: JobRecord) -> None:
+        tenant = ranked.job.tenant
+        self.tenants[tenant] -= 1
+        if not self.tenants[tenant]:
+            del self.tenants[tenant]
+        super().dequeued(ranked)
 
     def first_waiting(self) -> list[tuple[JobRecord, DemandLine]]:
         """The first of each demand, in order."""

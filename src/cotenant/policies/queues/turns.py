@@ -39,6 +39,10 @@ class Turns(Index):
         began_s = min([line[0][0] for line in (self.new, self.stopped) if line], default=float("inf"))
         return began_s + longest_wait_s
 
+    def last_s(self) -> float:
+        """When the last of all began to wait; minus infinity if nobody waits."""
+        return max([line[-1][0] for line in (self.new, self.stopped) if line], default=-float("inf"))
+
     def enqueued(self, record: JobRecord) -> None:
         """A job begins to wait, or its priority changed."""
         if record.shape.gpus:
