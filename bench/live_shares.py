@@ -31,7 +31,8 @@ from cotenant.shares.backends.detect import for_cores
 from cotenant.shares.backends.plain import DutyCycleBackend
 from cotenant.shares.figures import judge_share
 
-FIRST = "import os\nif os.getuid() == 0: os.nice(-19)\n"
+# The kernel weighs whole sessions against each other ("autogroup") before it looks at niceness.
+FIRST = "import os\nif os.getuid() == 0:\n    os.nice(-19)\n    f = '/proc/self/autogroup'\n    if os.path.exists(f): open(f, 'w').write('-19')\n"
 BUSY = FIRST + "while True: pass"
 # Bursts of 0.7 s that nothing interrupts, then a tenth of a second of sleep: long kernels, in small.
 BURSTS = (
@@ -197,14 +198,14 @@ def work(backend: Backend | None, loops: int, guaranteed: int = 1000) -> tuple[f
 
 
 def overhead(backend: Backend, rounds: int, loops: int) -> dict[str, float]:
-    """A quota of 100% against none, in turns; medians, since others use the machine, too."""
+    """A quota of 100% against none, in turns; the least of each, since others use the machine, too."""
     plain, held = [], []
     for _ in range(rounds):
         plain.append(work(None, loops))
         held.append(work(backend, loops))
-    cpu = statistics.median(c for c, _ in held) / statistics.median(c for c, _ in plain)
+    cpu = min(c for c, _ in held) / min(c for c, _ in plain)
     wall = min(w for _, w in held) / min(w for _, w in plain)
-    return {"cpu_ratio": round(cpu, 4), "least_wall_ratio": round(wall, 4)}
+    return {"least_cpu_ratio": round(cpu, 4), "least_wall_ratio": round(wall, 4)}
 
 
 def idle_shepherds(count: int, seconds: float) -> dict[str, float]:
@@ -264,8 +265,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     seconds, rounds = (8.0, 3) if asked.quick else (16.0, 9)
-    if os.getuid() == 0:
-        os.nice(-19)
+    exec(FIRST)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     found: dict[str, Any] = {
         "launch": latency(10),

@@ -54,6 +54,7 @@ class Attempt:
         self.ours = False
         self.gone = False
         self.allowed = 1000
+        self.epoch = 0
         self._status = -1
 
     @property
@@ -75,6 +76,7 @@ class Attempt:
         """Read what was asked for; a share that was changed since stands in the orders."""
         spec: dict[str, Any] = layout.read_json(f"{self.folder}/spec.json")
         self.spec = spec
+        self.epoch = int(spec.get("epoch", 0))
         found = layout.read_json(f"{self.folder}/control.json").get("share") or self.spec.get("share")
         with contextlib.suppress(msgspec.ValidationError):
             self.share = msgspec.convert(found, Share)

@@ -36,6 +36,7 @@ class LocalHost(Keeper):
             self._tell_again(known)
             return
         attempt = known or Attempt(self.state_dir, launch.id, launch.attempt, launch.serial)
+        attempt.epoch = launch.epoch
         try:
             if not self.fence(launch.epoch):
                 raise OSError(1, f"epoch {launch.epoch} is over: the newest is {self._known_epoch()}")

@@ -220,7 +220,7 @@ class Keeper:
 
     def _failed_to_start(self, attempt: Attempt, why: str) -> None:
         if attempt.ended is None:
-            fenced = attempt.spec and int(str(attempt.spec.get("epoch", 0))) < self._known_epoch()
+            fenced = attempt.epoch < self._known_epoch()
             ended = AttemptEnded(
                 id=attempt.id,
                 attempt=attempt.attempt,

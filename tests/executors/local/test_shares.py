@@ -1,0 +1,204 @@
+"""Shares on real processes: CPU time counted by the kernel, compared with what was promised.
+
+Bounds are wide enough for a machine on which others work: what is compared is a job with its own limit, or jobs
+that share one core with each other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+from hostlab import Lab, job, wait_for
+
+from cotenant.executors.local import layout
+from cotenant.executors.local.duty import DutyCycle
+from cotenant.executors.local.host import LocalHost
+from cotenant.executors.local.trees import TreeClock
+from cotenant.model.placement import Share
+from cotenant.shares.backends.base import Backend
+from cotenant.shares.backends.cgroup1 import CgroupV1
+from cotenant.shares.backends.plain import DutyCycleBackend
+
+BUSY = "while True: pass"
+
+
+def duty() -> Backend:
+    return DutyCycleBackend()
+
+
+def cgroup() -> Backend:
+    found = CgroupV1.detect(f"cotenant-test-{os.getpid()}")
+    if found is None:
+        pytest.skip("cgroups of version 1 are not ours to write")
+    return found
+
+
+def clock_of(host: LocalHost, number: int) -> TreeClock:
+    clock = TreeClock(next(a for a in host._attempts.values() if a.id == number).shepherd)
+    clock.read()
+    return clock
+
+
+def used(host: LocalHost, clocks: dict[int, TreeClock], seconds: float) -> dict[int, float]:
+    """Share of the time that each had, in percent."""
+    before = {n: clock.read() for n, clock in clocks.items()}
+    began = time.monotonic()
+    while (left := began + seconds - time.monotonic()) > 0:
+        host.poll(min(left, 0.1))
+    passed = time.monotonic() - began
+    return {n: 100.0 * (clock.read() - before[n]) / passed for n, clock in clocks.items()}
+
+
+@pytest.mark.parametrize("make", [duty, cgroup])
+def test_a_limit_is_kept_and_a_new_one_holds_at_once(lab: Lab, make: Callable[[], Backend]) -> None:
+    host = lab.host(cores=[make()])
+    host.launch(job(BUSY, share=Share("spatial", 0, 400, 400)))
+    lab.started(host)
+    clocks = {0: clock_of(host, 0)}
+    found = used(host, clocks, 2.0)[0]
+    assert 15.0 < found < 45.0, "at most its 40 points; less where others have the core"
+    host.reshare(0, 1, 0, Share("spatial", 0, 100, 100))
+    used(host, clocks, 0.3)
+    assert used(host, clocks, 1.5)[0] < 15.0
+
+
+def test_stopping_and_going_on_counts_descendants_in_other_sessions(lab: Lab) -> None:
+    host = lab.host()
+    host.launch(
+        job(
+            "import os\nif os.fork() == 0: os.setsid()\nwhile True: pass", share=Share("spatial", 0, 300, 300)
+        )
+    )
+    lab.started(host)
+    clocks = {0: clock_of(host, 0)}
+    used(host, clocks, 0.3)
+    assert used(host, clocks, 2.0)[0] < 36.0, "two busy processes together"
+
+
+@pytest.mark.parametrize("make", [duty, cgroup])
+def test_what_was_lent_comes_back_when_a_neighbour_comes(lab: Lab, make: Callable[[], Backend]) -> None:
+    host = lab.host(cores=[make()])
+    host.launch(job(BUSY, 0, share=Share("spatial", 0, 300, 1000)))
+    lab.started(host, 0)
+    host.launch(job(BUSY, 1, share=Share("spatial", 0, 500, 500)))
+    lab.started(host, 1)
+    clocks = {n: clock_of(host, n) for n in (0, 1)}
+    used(host, clocks, 2.0)
+    found = used(host, clocks, 3.0)
+    part = found[0] / (found[0] + found[1])
+    assert 0.35 < part < 0.65, "half and half: 30 guaranteed and 20 lent, against 50"
+
+
+def test_a_lenders_guarantee_is_always_allowed(lab: Lab) -> None:
+    host = lab.host()
+    host.launch(job(BUSY, 0, share=Share("spatial", 0, 200, 1000)))
+    idle = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\nwhile True: pass"
+    host.launch(job(idle, 1, share=Share("spatial", 0, 600, 600)))
+    lab.started(host, 0)
+    lab.started(host, 1)
+    attempts = {a.id: a for a in host._attempts.values()}
+    assert wait_for(lambda: host.poll(0.1) is not None and attempts[0].allowed > 850, "idle time is lent")
+    assert attempts[1].allowed >= 600
+    lab.path(1, "work", "go").touch()
+    wait_for(lambda: host.poll(0.1) is not None and attempts[0].allowed < 560, "and taken back")
+
+
+def test_the_enforcement_goes_on_without_a_daemon(lab: Lab) -> None:
+    host = lab.host()
+    host.launch(job(BUSY, share=Share("spatial", 0, 200, 200)))
+    lab.started(host)
+    clock = clock_of(host, 0)
+    host.close()
+    lab.hosts.clear()
+    before, began = clock.read(), time.monotonic()
+    time.sleep(2.0)
+    assert (clock.read() - before) / (time.monotonic() - began) < 0.25
+
+
+def test_a_whole_device_costs_its_shepherd_nothing(lab: Lab) -> None:
+    host = lab.host()
+    host.launch(job("import time; time.sleep(300)", share=Share("spatial", 0, 1000, 1000)))
+    lab.started(host)
+    shepherd = next(iter(host._attempts.values())).shepherd
+    time.sleep(0.3)
+    before = time.clock_gettime((~shepherd << 3) | 2)
+    time.sleep(1.0)
+    assert time.clock_gettime((~shepherd << 3) | 2) - before < 0.002
+
+
+def test_memory_beyond_a_hard_limit_ends_the_job_as_out_of_memory(lab: Lab) -> None:
+    backend = cgroup()
+    if backend.enforcement.memory != "hard":
+        pytest.skip("memory cgroups are not ours to write")
+    host = lab.host(cores=[backend])
+    code = "hold = []\nwhile True: hold.append(bytearray(8 << 20))"
+    host.launch(job(code, 0, share=Share("spatial", 100 << 20, 500, 500)))
+    host.launch(
+        job(
+            "import time; hold = bytearray(60 << 20); time.sleep(1); print('fine')",
+            1,
+            share=Share("spatial", 100 << 20, 500, 500),
+        )
+    )
+    ended = lab.ended(host, 0)
+    assert (ended.outcome, ended.signal) == ("out-of-memory", 9) and "limit" in ended.detail
+    assert lab.ended(host, 1).outcome == "done" and lab.output(1) == "fine\n", "its neighbour noticed nothing"
+
+
+def test_groups_are_gone_after_the_job_and_after_a_job_that_nobody_saw_end(lab: Lab) -> None:
+    backend = cgroup()
+    assert isinstance(backend, CgroupV1)
+    host = lab.host(cores=[backend])
+    host.launch(job("import time; time.sleep(0.3)", share=Share("spatial", 0, 500, 500)))
+    lab.started(host)
+    folders = list(backend._folders("0.0").values())
+    assert all(path.is_dir() for path in folders)
+    host.close()
+    lab.hosts.clear()
+    wait_for(lambda: not any(path.exists() for path in folders), "the shepherd removes them itself")
+
+
+class FakeClock:
+    """A job that uses what a core gives it whenever it runs."""
+
+    def __init__(self) -> None:
+        self.used_s = 0.0
+
+    def read(self, *, refresh: bool = True) -> float:
+        del refresh
+        return self.used_s
+
+
+@pytest.mark.parametrize("milli", [50, 300, 900])
+def test_the_duty_cycles_mean_is_exact_on_a_clock_of_our_own(milli: int) -> None:
+    clock = FakeClock()
+    running = [True]
+    cycle = DutyCycle(
+        clock, 1, lambda: running.__setitem__(0, False), lambda: running.__setitem__(0, True), 0.0
+    )  # type: ignore[arg-type]
+    now = 0.0
+    while now < 60.0:
+        wait_s = cycle.step(now, milli)
+        assert wait_s is not None and wait_s > 0.0
+        # The shepherd wakes a little late each time.
+        wait_s += 0.002
+        clock.used_s += wait_s if running[0] else 0.0
+        now += wait_s
+    assert clock.used_s / now == pytest.approx(milli / 1000.0, abs=0.01)
+    assert cycle.step(now, 1000) is None and running[0]
+
+
+def test_a_share_that_a_back_end_refuses_is_no_start(lab: Lab) -> None:
+    class Refuses(DutyCycleBackend):
+        def apply(self, want: object) -> object:  # type: ignore[override]
+            raise OSError(28, "no room for another group")
+
+    host = lab.host(cores=[Refuses()])
+    host.launch(job("open('ran', 'w')"))
+    ended = lab.ended(host)
+    assert ended.outcome == "not-started" and "no room" in ended.detail
+    assert not lab.path(0, "work", "ran").exists()
+    assert layout.read_json(str(lab.path(0, "serial-0", "exit.json")))["outcome"] == "not-started"
