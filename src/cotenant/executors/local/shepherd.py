@@ -151,6 +151,9 @@ class Shepherd:
             poll.register(descriptor, select.POLLIN)
         self.obey()
         while not self.reap():
+            if self.leaving and self.stop is None:
+                # The machine goes down: TERM is all the notice that anybody gets.
+                self.order("suspend")
             if self.steps.due(time.monotonic()):
                 poll.register(self.steps.pipe, select.POLLIN)
             ready = {descriptor for descriptor, _ in poll.poll(self._timeout_ms())}
@@ -166,9 +169,6 @@ class Shepherd:
                         pass
             if self.control in ready:
                 self.obey()
-            if self.leaving and self.stop is None:
-                # The machine goes down: TERM is all the notice that anybody gets.
-                self.order("suspend")
 
     def _timeout_ms(self) -> int | None:
         """Until something must be looked at again; None: nothing but what others do."""
