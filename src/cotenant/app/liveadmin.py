@@ -71,10 +71,11 @@ def down(
     if as_json:
         print_json({"pid": found.pid, "jobs": jobs, jobs: stopped})
         return
+    count = "1 job was" if stopped == 1 else f"{stopped} jobs were"
     left = {
         "keep": "jobs run on; cotenant up takes them over",
-        "suspend": f"{stopped} jobs are suspended; after cotenant up, cotenant resume --all lets them go on",
-        "cancel": f"{stopped} jobs were cancelled",
+        "suspend": f"{count} suspended; after cotenant up, cotenant resume --all lets them go on",
+        "cancel": f"{count} cancelled",
     }
     say(f"the scheduler has ended (process {found.pid}); {left[jobs]}")
 

@@ -66,9 +66,11 @@ def mib(size: int) -> str:
 def share(guaranteed: int, limit: int) -> str:
     """Guaranteed share, and the ceiling where it is another.
 
-    >>> share(1000, 1000), share(400, 1000), share(400, 400)
-    ('100%', '40-100%', '40%')
+    >>> share(1000, 1000), share(400, 1000), share(400, 400), share(0, 1000)
+    ('100%', '40-100%', '40%', 'up to 100%')
     """
+    if not guaranteed:
+        return f"up to {limit / 10:g}%"
     low, high = f"{guaranteed / 10:g}", f"{limit / 10:g}"
     return f"{low}%" if low == high else f"{low}-{high}%"
 
@@ -124,6 +126,15 @@ def _ends(job: JobView, now: float) -> str:
     return f"{mean} ({low}-{high})"
 
 
+def short(reason: str) -> str:
+    """A reason without the numbers behind it; ``explain`` and ``top`` have them.
+
+    >>> short("not now: too few devices are free (needs gpus 1, free gpus 0)"), short("done after 3s")
+    ('not now: too few devices are free', 'done after 3s')
+    """
+    return reason[: reason.rindex(" (")] if reason.endswith(")") and " (" in reason else reason
+
+
 def _since(job: JobView, now: float) -> str:
     begun = job.started if job.status in ON_DEVICES and job.started is not None else job.submitted
     return format_duration(max(round(now - begun), 0))
@@ -146,7 +157,7 @@ def ps_rows(jobs: Iterable[JobView], now: float) -> list[tuple[str, ...]]:
                 _progress(job),
                 _since(job, now if job.ended is None else job.ended),
                 _ends(job, now),
-                job.reason,
+                short(job.reason),
             )
         )
     return rows
