@@ -56,13 +56,15 @@ def _device_errors(state: State) -> list[str]:
             wrong.append(f"device {device} has {len(residents)} sharers")
         if modes == {"spatial"} and sum(s.memory_bytes for s in shares) > capacity:
             wrong.append(f"device {device} has over-committed memory")
+        if ledger.free_memory[device] < 0 or ledger.free_milli[device] < 0:
+            wrong.append(f"device {device} offers less than nothing")
         if modes == {"time-sliced"} and ledger.turns_stay and sum(s.memory_bytes for s in shares) > capacity:
             wrong.append(f"device {device} has turns that do not fit together")
         if modes == {"time-sliced"} and max(ledger.turns_on(device).values()) > capacity:
             wrong.append(f"device {device} has a turn larger than itself")
         if not residents and (ledger.free_milli[device], ledger.free_memory[device]) != (
             DEVICE_MILLI,
-            capacity - ledger.foreign_bytes(device),
+            max(capacity - ledger.foreign_bytes(device), 0),
         ):
             wrong.append(f"device {device} is empty but not free")
         if len(set(residents)) != len(residents):

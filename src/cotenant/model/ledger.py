@@ -100,6 +100,8 @@ class Ledger(WholeIndex):
                 self.residents[device] = joined(there, job_id) if there else (job_id,)
                 self.free_milli[device] -= share.compute_milli
                 self.free_memory[device] -= share.memory_bytes
+                if self.foreign:
+                    self._refree(devices)
             if (old := self.whole[bay := self._bay_of[device]]) & (bit := self._bit_of[device]):
                 self._set_whole(bay, old ^ bit)
         else:
@@ -134,6 +136,8 @@ class Ledger(WholeIndex):
                 all_residents[device] = joined(all_residents[device], job_id)
                 free_milli[device] -= milli
                 free_memory[device] -= memory
+            if self.foreign:
+                self._refree(devices)
         else:
             for device in devices:
                 all_residents[device] = joined(all_residents[device], job_id)
@@ -174,7 +178,7 @@ class Ledger(WholeIndex):
             for device in devices:
                 all_residents[device] = ()
                 free_milli[device] = DEVICE_MILLI
-                free_memory[device] = capacity[device] - self.foreign_bytes(device)
+                free_memory[device] = capacity[device]
         else:
             spatial = share.mode == "spatial"
             milli, memory = share.compute_milli, share.memory_bytes
@@ -187,6 +191,8 @@ class Ledger(WholeIndex):
                     empty = False
                 free_milli[device] += milli
                 free_memory[device] = free_memory[device] + memory if spatial else self._memory_left(device)
+        if self.foreign:
+            self._refree(devices)
         sound = (
             empty and not self.impaired and (not self.reserved or self.reserved.keys().isdisjoint(devices))
         )
@@ -214,7 +220,25 @@ class Ledger(WholeIndex):
         """
         turns = self.turns_on(device).values()
         taken = sum(turns) if self.turns_stay else max(turns, default=0)
-        return self.layout.device_memory[device] - taken - self.foreign_bytes(device)
+        return self.layout.device_memory[device] - taken
+
+    def _refree(self, devices: Iterable[int]) -> None:
+        """Work out the free memory of devices that are used from outside; never less than none."""
+        for device in devices:
+            if device not in self.foreign:
+                continue
+            there = self.residents[device]
+            mode = self.share_on(there[0], device).mode if there else "spatial"
+            if mode == "exclusive":
+                self.free_memory[device] = 0
+                continue
+            left = (
+                self._memory_left(device)
+                if mode == "time-sliced"
+                else self.layout.device_memory[device]
+                - sum(self.share_on(j, device).memory_bytes for j in there)
+            )
+            self.free_memory[device] = max(left - self.foreign[device][0], 0)
 
     def foreign_bytes(self, device: int) -> int:
         """Memory of a device that processes outside the scheduler hold."""
@@ -278,14 +302,10 @@ class Ledger(WholeIndex):
 
     def set_foreign(self, device: int, memory_bytes: int, pids: tuple[int, ...]) -> None:
         """Processes outside the scheduler hold memory of a device, or none any more."""
-        residents = self.residents[device]
-        whole = bool(residents) and self.share_on(residents[0], device).mode == "exclusive"
-        if not whole:  # who holds all of a device gives back what is left
-            self.free_memory[device] += self.foreign_bytes(device) - memory_bytes
-        if memory_bytes or pids:
-            self.foreign[device] = memory_bytes, pids
-        else:
-            self.foreign.pop(device, None)
+        self.foreign[device] = memory_bytes, pids
+        self._refree((device,))
+        if not memory_bytes:
+            del self.foreign[device]
         self._look()
         self._refresh(self.layout.device_bay[device])
 
