@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from cotenant.live.views import DeviceView, JobView, Resident, StatusView
 from cotenant.model.quantities import MIB, format_duration
+
+if TYPE_CHECKING:
+    from cotenant.live.views import DeviceView, JobView, Resident, StatusView
 
 __all__ = [
     "DEVICE_COLUMNS",
