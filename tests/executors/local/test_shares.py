@@ -191,6 +191,20 @@ def test_the_duty_cycles_mean_is_exact_on_a_clock_of_our_own(milli: int) -> None
     assert cycle.step(now, 1000) is None and running[0]
 
 
+def test_what_a_job_used_while_nothing_was_limited_is_no_debt() -> None:
+    clock = FakeClock()
+    stops: list[int] = []
+    cycle = DutyCycle(clock, 1, lambda: stops.append(1), lambda: None, 0.0)  # type: ignore[arg-type]
+    assert cycle.step(1.0, 1000) is None
+    clock.used_s = 50.0
+    first = cycle.step(60.0, 300)
+    assert first is not None and first < 0.05 and len(stops) == 1, (
+        "it begins with an empty bucket, not with 32 s of debt"
+    )
+    cycle.step(60.0 + first, 300)
+    assert cycle.running
+
+
 def test_a_share_that_a_back_end_refuses_is_no_start(lab: Lab) -> None:
     class Refuses(DutyCycleBackend):
         def apply(self, want: object) -> object:  # type: ignore[override]

@@ -40,7 +40,7 @@ class DutyCycle:
         self._stop, self._go = stop, go
         self._balance_s, self._at, self._used_s = 0.0, now, clock.read()
         self._refreshed = now
-        self.running = True
+        self.running, self._free = True, False
         self.stops = 0
 
     def step(self, now: float, milli: int) -> float | None:
@@ -57,8 +57,12 @@ class DutyCycle:
             if not self.running:
                 self._go()
                 self.running = True
-            self._balance_s, self._at = 0.0, now
+            self._free = True
             return None
+        if self._free:
+            # What it used while nothing was limited is no debt.
+            self._free = False
+            self.reset(now)
         refresh = now - self._refreshed >= _REFRESH_S
         if refresh:
             self._refreshed = now
