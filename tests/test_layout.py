@@ -78,6 +78,8 @@ ALLOWED: dict[str, set[str]] = {
 EXCEPTIONS: dict[str, set[str]] = {
     # The simulated world is the one place where the measured truth is read.
     "executors/simulated.py": {"profiles"},
+    # An included job is a job as any other: the runtime is attached to it.
+    "profiles/jobs/__main__.py": {"runtime"},
     # Devices of this machine are found, named and watched by those who measure them.
     "executors/local/devices.py": {"profiles"},
     "executors/local/watch.py": {"profiles"},

@@ -6,13 +6,17 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cotenant.errors import ConfigError, UnknownNameError
 from cotenant.profiles.jobs.included import INCLUDED, JobOptions, build_step, find_included
 from cotenant.profiles.jobs.steps import StepReader
+from cotenant.runtime import StatusFile
+from cotenant.runtime.statusfile import ORDER_SUSPEND, STATE_SAVED
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +59,7 @@ def test_a_wider_job_is_larger() -> None:
 
     def parameters(scale: int) -> int:
         step = build_step("memory", _options("memory", scale=scale))
-        (optimiser,) = next(
-            cell.cell_contents for cell in step.__closure__ or () if isinstance(cell.cell_contents, list)
-        )
+        (optimiser,) = step.optimisers  # type: ignore[attr-defined]
         assert isinstance(optimiser, torch.optim.Adam)
         return sum(p.numel() for group in optimiser.param_groups for p in group["params"])
 
@@ -116,3 +118,70 @@ def test_a_network_that_the_zoo_has_not() -> None:
         find_included("zoo:ResNet-51@ImageNet")
     with pytest.raises(ConfigError, match="have one size"):
         build_step("zoo:VAE@MNIST", JobOptions(batch=2, scale=2))
+
+
+def _program(folder: Path, *words: str) -> tuple[subprocess.Popen[str], StatusFile]:
+    """An included job under a status file, with a place for its state."""
+    status = StatusFile(folder / "status")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cotenant.profiles.jobs", *words],
+        env={
+            **os.environ,
+            "COTENANT_STATUS": str(folder / "status"),
+            "COTENANT_STATE": str(folder / "state"),
+            "OMP_NUM_THREADS": "1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return process, status
+
+
+def _finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def test_suspended_as_a_program_it_ends_with_the_same_loss(tmp_path: Path) -> None:
+    asked = ["input", "--batch", "2", "--steps", "400"]
+    (tmp_path / "whole").mkdir()
+    code, whole, err = _finish(_program(tmp_path / "whole", *asked)[0])
+    assert (code, err) == (0, "")
+    assert whole.startswith("final loss ")
+    assert whole.endswith(" after 400 steps\n")
+    process, status = _program(tmp_path, *asked)
+    while status.read().steps < 3 and process.poll() is None:
+        time.sleep(0.002)
+    status.give_order(ORDER_SUSPEND)
+    code, out, err = _finish(process)
+    assert (code, out, err) == (85, "", "")
+    done = status.read()
+    assert 3 <= done.steps < 400
+    assert done.state_step == done.steps
+    assert done.flags & STATE_SAVED
+    status.give_order(0)
+    code, out, err = _finish(_program(tmp_path, *asked)[0])
+    assert (code, out, err) == (0, whole, "")
+    assert status.read().steps == 400
+
+
+@pytest.mark.parametrize("name", sorted(INCLUDED))
+def test_each_goes_on_where_it_was(name: str, tmp_path: Path) -> None:
+    from cotenant import runtime
+
+    def train(steps: int, state: Path | None, stop: int = 0) -> list[float]:
+        step: Any = build_step(name, _options(name))
+        run = runtime.attach(step.model, step.optimisers, data=step.batches, total_steps=steps, state=state)
+        losses = []
+        while not run.finished and run.done != stop - 1:
+            losses.append(step())
+            run.step()
+        if stop:
+            losses.append(step())
+            run.done += 1
+            assert run.save()
+        return losses
+
+    whole = train(6, None)
+    assert train(6, tmp_path, stop=3) + train(6, tmp_path) == whole

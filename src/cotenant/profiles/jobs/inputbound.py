@@ -6,7 +6,8 @@ import tempfile
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cotenant.profiles.jobs.included import JobOptions
-from cotenant.profiles.jobs.networks import Batch, train_step
+from cotenant.profiles.jobs.networks import Batch, TrainingStep
 
 __all__ = ["input_bound"]
 
@@ -50,22 +51,39 @@ class _Store:
         return np.frombuffer(data, dtype=np.uint8).reshape(3, _SIDE, _SIDE)
 
 
-def _batches(options: JobOptions) -> Iterator[Batch]:
-    store, random = _Store(options.seed + 1), np.random.default_rng(options.seed + 2)
-    while True:
+class _Batches:
+    """Drawn, read and augmented one by one; the place is that of the random numbers."""
+
+    def __init__(self, options: JobOptions) -> None:
+        self._options, self._store = options, _Store(options.seed + 1)
+        self._random = np.random.default_rng(options.seed + 2)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        options, random = self._options, self._random
         if options.wait_ms:
             time.sleep(options.wait_ms / 1000.0)  # a remote store answers late, whoever runs meanwhile
         images = np.empty((options.batch, 3, _CROP, _CROP), dtype=np.float32)
         for i, number in enumerate(random.integers(_RECORDS, size=options.batch)):
             top, left = random.integers(_SIDE - _CROP, size=2)
-            image = store.read(int(number))[:, top : top + _CROP, left : left + _CROP]
+            image = self._store.read(int(number))[:, top : top + _CROP, left : left + _CROP]
             images[i] = image[:, :, ::-1] if random.random() < 0.5 else image
         images -= images.mean()
         images /= images.std() + 1e-6
-        yield torch.from_numpy(images), torch.from_numpy(random.integers(_CLASSES, size=options.batch))
+        return torch.from_numpy(images), torch.from_numpy(random.integers(_CLASSES, size=options.batch))
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of the generator: numbers and text."""
+        return dict(self._random.bit_generator.state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._random.bit_generator.state = state
 
 
-def input_bound(options: JobOptions) -> Callable[[], float]:
+def input_bound(options: JobOptions) -> TrainingStep:
     """A small network behind a costly input pipeline."""
     torch.manual_seed(options.seed)
     width = 8 * options.scale
@@ -78,4 +96,4 @@ def input_bound(options: JobOptions) -> Callable[[], float]:
     def loss_of(pixels: Tensor, classes: Tensor) -> Tensor:
         return functional.cross_entropy(model(pixels), classes)
 
-    return train_step(options, _batches(options), loss_of, [optimiser])
+    return TrainingStep(options, model, _Batches(options), loss_of, [optimiser])

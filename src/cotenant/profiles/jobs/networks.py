@@ -16,7 +16,16 @@ from torch.nn import functional
 
 from cotenant.profiles.jobs.included import JobOptions
 
-__all__ = ["attention", "convolution", "embedding", "memory", "recurrent", "separable", "train_step"]
+__all__ = [
+    "Cycle",
+    "TrainingStep",
+    "attention",
+    "convolution",
+    "embedding",
+    "memory",
+    "recurrent",
+    "separable",
+]
 
 Batch = tuple[Tensor, ...]
 _BATCHES = 4
@@ -24,30 +33,68 @@ _BATCHES = 4
 _CLASSES = 10
 
 
-def train_step(
-    options: JobOptions,
-    batches: Iterator[Batch],
-    loss_of: Callable[..., Tensor],
-    optimisers: Sequence[Any],
-) -> Callable[[], float]:
-    """A function that takes the next batch, and does one forward, backward and update."""
-    device = torch.device(options.device)
-    wait = torch.cuda.synchronize if device.type == "cuda" else _nothing
+class TrainingStep:
+    """Takes the next batch, and does one forward, backward and update; called, it returns the loss.
 
-    def step() -> float:
-        batch = next(batches)
-        for optimiser in optimisers:
+    Parameters
+    ----------
+    options : JobOptions
+    model : torch.nn.Module
+    batches : iterator of tuples of tensors
+        With ``state_dict`` and ``load_state_dict``, if it has a place to go on from.
+    loss_of : callable
+        Loss of the parts of a batch.
+    optimisers : sequence of optimisers
+    """
+
+    def __init__(
+        self,
+        options: JobOptions,
+        model: nn.Module,
+        batches: Iterator[Batch],
+        loss_of: Callable[..., Tensor],
+        optimisers: Sequence[Any],
+    ) -> None:
+        self.model, self.batches, self.optimisers = model, batches, list(optimisers)
+        self.loss_of, self._options = loss_of, options
+        self._device = torch.device(options.device)
+        self._wait = torch.cuda.synchronize if self._device.type == "cuda" else _nothing
+
+    def __call__(self) -> float:
+        batch = next(self.batches)
+        for optimiser in self.optimisers:
             optimiser.zero_grad(set_to_none=True)
-        with _precision(options):
-            loss = loss_of(*(part.to(device, non_blocking=True) for part in batch))
+        with _precision(self._options):
+            loss = self.loss_of(*(part.to(self._device, non_blocking=True) for part in batch))
         loss.backward()
-        for optimiser in optimisers:
+        for optimiser in self.optimisers:
             optimiser.step()
         value = float(loss.detach())
-        wait()
+        self._wait()
         return value
 
-    return step
+
+class Cycle:
+    """Batches that are kept and handed out in turn, for ever; knows whose turn it is."""
+
+    def __init__(self, kept: Sequence[Batch]) -> None:
+        self._kept, self._turn = kept, 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self._kept[self._turn]
+        self._turn = (self._turn + 1) % len(self._kept)
+        return batch
+
+    def state_dict(self) -> dict[str, int]:
+        """Whose turn it is."""
+        return {"turn": self._turn}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from there."""
+        self._turn = state["turn"]
 
 
 def _nothing() -> None:
@@ -61,19 +108,13 @@ def _precision(options: JobOptions) -> contextlib.AbstractContextManager[Any]:
     return reduced
 
 
-def _cycled(options: JobOptions, draw: Callable[[torch.Generator], Batch]) -> Iterator[Batch]:
+def _cycled(options: JobOptions, draw: Callable[[torch.Generator], Batch]) -> Cycle:
     """Batches on the job's device, for ever."""
     generator = torch.Generator().manual_seed(options.seed + 1)
-    kept = [tuple(part.to(options.device) for part in draw(generator)) for _ in range(_BATCHES)]
-    return _forever(kept)
+    return Cycle([tuple(part.to(options.device) for part in draw(generator)) for _ in range(_BATCHES)])
 
 
-def _forever(kept: Sequence[Batch]) -> Iterator[Batch]:
-    while True:
-        yield from kept
-
-
-def _images(options: JobOptions) -> Iterator[Batch]:
+def _images(options: JobOptions) -> Cycle:
     def draw(generator: torch.Generator) -> Batch:
         pixels = torch.randn(options.batch, 3, 32, 32, generator=generator)
         return pixels, torch.randint(_CLASSES, (options.batch,), generator=generator)
@@ -81,7 +122,7 @@ def _images(options: JobOptions) -> Iterator[Batch]:
     return _cycled(options, draw)
 
 
-def _tokens(options: JobOptions, length: int, words: int) -> Iterator[Batch]:
+def _tokens(options: JobOptions, length: int, words: int) -> Cycle:
     def draw(generator: torch.Generator) -> Batch:
         text = torch.randint(words, (options.batch, length + 1), generator=generator)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
@@ -108,17 +149,17 @@ def _classifier(body: Sequence[nn.Module], channels: int) -> nn.Module:
     return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, _CLASSES))
 
 
-def _train_images(options: JobOptions, model: nn.Module) -> Callable[[], float]:
+def _train_images(options: JobOptions, model: nn.Module) -> TrainingStep:
     model.to(options.device)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
     def loss_of(pixels: Tensor, classes: Tensor) -> Tensor:
         return functional.cross_entropy(model(pixels), classes)
 
-    return train_step(options, _images(options), loss_of, [optimiser])
+    return TrainingStep(options, model, _images(options), loss_of, [optimiser])
 
 
-def convolution(options: JobOptions) -> Callable[[], float]:
+def convolution(options: JobOptions) -> TrainingStep:
     """Residual network over 32x32 images."""
     torch.manual_seed(options.seed)
     width = 16 * options.scale
@@ -131,7 +172,7 @@ def convolution(options: JobOptions) -> Callable[[], float]:
     return _train_images(options, _classifier(body, 4 * width))
 
 
-def separable(options: JobOptions) -> Callable[[], float]:
+def separable(options: JobOptions) -> TrainingStep:
     """Depthwise and pointwise convolutions in turn, as MobileNet has them."""
     torch.manual_seed(options.seed)
     width = 32 * options.scale
@@ -144,7 +185,7 @@ def separable(options: JobOptions) -> Callable[[], float]:
     return _train_images(options, _classifier(body, 8 * width))
 
 
-def attention(options: JobOptions) -> Callable[[], float]:
+def attention(options: JobOptions) -> TrainingStep:
     """Transformer encoder over 64 tokens."""
     torch.manual_seed(options.seed)
     words, length, width = 1000, 64, 128 * options.scale
@@ -159,10 +200,10 @@ def attention(options: JobOptions) -> Callable[[], float]:
             hidden = part(hidden)
         return functional.cross_entropy(hidden.flatten(0, 1), following.flatten())
 
-    return train_step(options, _tokens(options, length, words), loss_of, [optimiser])
+    return TrainingStep(options, model, _tokens(options, length, words), loss_of, [optimiser])
 
 
-def recurrent(options: JobOptions) -> Callable[[], float]:
+def recurrent(options: JobOptions) -> TrainingStep:
     """Two LSTM layers over 32 tokens."""
     torch.manual_seed(options.seed)
     words, length, width = 1000, 32, 128 * options.scale
@@ -175,10 +216,10 @@ def recurrent(options: JobOptions) -> Callable[[], float]:
         hidden, _ = chain(table(text))
         return functional.cross_entropy(head(hidden).flatten(0, 1), following.flatten())
 
-    return train_step(options, _tokens(options, length, words), loss_of, [optimiser])
+    return TrainingStep(options, model, _tokens(options, length, words), loss_of, [optimiser])
 
 
-def embedding(options: JobOptions) -> Callable[[], float]:
+def embedding(options: JobOptions) -> TrainingStep:
     """Embedding tables with sparse gradients under a small head, as recommenders have them."""
     torch.manual_seed(options.seed)
     tables, rows, width, bag = 8, 100_000 * options.scale, 32, 8
@@ -198,10 +239,11 @@ def embedding(options: JobOptions) -> Callable[[], float]:
         score = head(torch.cat(found, 1)).squeeze(1)
         return functional.binary_cross_entropy_with_logits(score, clicked)
 
-    return train_step(options, _cycled(options, draw), loss_of, optimisers)
+    whole = nn.ModuleList([store, head])
+    return TrainingStep(options, whole, _cycled(options, draw), loss_of, optimisers)
 
 
-def memory(options: JobOptions) -> Callable[[], float]:
+def memory(options: JobOptions) -> TrainingStep:
     """Wide layers at a tiny batch: each step reads and writes every weight and Adam state."""
     torch.manual_seed(options.seed)
     width = 1024 * options.scale
@@ -217,4 +259,4 @@ def memory(options: JobOptions) -> Callable[[], float]:
     def loss_of(values: Tensor, targets: Tensor) -> Tensor:
         return functional.mse_loss(model(values), targets)
 
-    return train_step(options, _cycled(options, draw), loss_of, [optimiser])
+    return TrainingStep(options, model, _cycled(options, draw), loss_of, [optimiser])

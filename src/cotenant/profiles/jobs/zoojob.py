@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -11,13 +10,13 @@ from torch import Tensor
 
 from cotenant.errors import ConfigError
 from cotenant.profiles.jobs.included import JobOptions
-from cotenant.profiles.jobs.networks import train_step
+from cotenant.profiles.jobs.networks import Cycle, TrainingStep
 from cotenant.profiles.zoo.recipes import builder_of, find_recipe
 
 __all__ = ["zoo_step"]
 
 
-def zoo_step(options: JobOptions) -> Callable[[], float]:
+def zoo_step(options: JobOptions) -> TrainingStep:
     """The recipe's network, loss and optimiser.
 
     Raises
@@ -35,7 +34,8 @@ def zoo_step(options: JobOptions) -> Callable[[], float]:
         loss: Tensor = module(*parts)
         return loss
 
-    return train_step(options, repeat(batch), loss_of, [_optimiser(recipe.optimiser, module.parameters())])
+    optimiser = _optimiser(recipe.optimiser, module.parameters())
+    return TrainingStep(options, module, Cycle([batch]), loss_of, [optimiser])
 
 
 def _optimiser(name: str, parameters: Any) -> Any:
