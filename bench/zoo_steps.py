@@ -80,49 +80,10 @@ def _graph(job: IncludedJob, batch: int) -> Graph:
     optimiser = type(step.optimisers[0]).__name__.lower()
     if optimiser == "sgd" and step.optimisers[0].defaults["momentum"]:
         optimiser = "momentum"
-    options = Options(batch=batch, precision=precision, optimiser=recipe.optimiser)
-            print(recipe.name, batch, precision, file=sys.stderr, flush=True)
-            yield work_of(read_builder(build, options, name=recipe.name))
-
-
-def included() -> Iterator[StepWork]:
-    """Steps of the included jobs at the batch sizes of the examples."""
-    for job in INCLUDED.values():
-        if job.name == "input":
-            continue  # what it waits for is not in its network
-        for batch in sorted({max(round(job.batch * factor), 1) for factor in (0.25, 0.5, 1, 2, 3, 4)}):
-            print(job.name, batch, file=sys.stderr, flush=True)
-            yield work_of(_graph(job, batch))
-
-
-def _graph(job: IncludedJob, batch: int) -> Graph:
-    """The graph of a job whose network is known to its step alone."""
-    import torch
-    from torch import nn
-
-    class Caught(nn.Module):
-        def __init__(self, loss_of: Any) -> None:
-            super().__init__()
-            held = inspect.getclosurevars(loss_of).nonlocals
-            self.parts = nn.ModuleList(part for part in held.values() if isinstance(part, nn.Module))
-            self.loss_of = loss_of
-
-        def forward(self, *batch: torch.Tensor) -> torch.Tensor:
-            return self.loss_of(*batch)
-
-    def catch(options: JobOptions, batches: Any, loss_of: Any, optimisers: Any) -> Any:
-        caught[:] = [Caught(loss_of), next(batches), type(optimisers[0]).__name__.lower()]
-        if caught[2] == "sgd" and optimisers[0].defaults["momentum"]:
-            caught[2] = "momentum"
-
-    kept = networks.train_step
-    networks.train_step = catch  # type: ignore[assignment]
-    try:
-        getattr(networks, job.name)(JobOptions(batch=batch))
-    finally:
-        networks.train_step = kept
     options = Options(batch=batch, optimiser=optimiser, device="gpu")
-    return read_module(Caught(step.loss_of), next(step.batches), options=options, name=f"{job.name}@{job.dataset}")
+    return read_module(
+        Caught(step.loss_of), next(step.batches), options=options, name=f"{job.name}@{job.dataset}"
+    )
 
 
 def main() -> None:
