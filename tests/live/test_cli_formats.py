@@ -375,3 +375,27 @@ def test_the_environment_names_a_scheduler_elsewhere(monkeypatch: pytest.MonkeyP
     # A state folder that is named stands above it.
     with pytest.raises(UnreachableError):
         connect(tmp_path)
+
+
+@pytest.mark.parametrize("words", [("tenants", "list"), ("tenants", "list", "--json")])
+def test_c67_nothing_depends_on_the_locale(words: tuple[str, ...], tmp_path: Path) -> None:
+    import json
+    import subprocess
+    import sys
+
+    # The folder's name is in the message, and in no character set of the C locale.
+    state = tmp_path / "训练🚀"
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "cotenant", "token", "--path", *words[2:], "--state", os.fsencode(state)],
+        env={**os.environ, **plain},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    shown = done.stdout.decode("ascii")
+    if "--json" in words:
+        assert os.fsencode(json.loads(shown)["path"]) == os.fsencode(state / "token")
+    else:
+        assert shown.startswith(str(tmp_path))

@@ -5,6 +5,7 @@ Data goes to standard output, everything else to standard error. Colour only on 
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "clean",
     "error",
+    "escape_unprintable",
     "note",
     "plain_json",
     "print_json",
@@ -80,6 +82,17 @@ def error(text: str) -> None:
     sys.stderr.write(f"error: {clean(text)}\n")
 
 
+def escape_unprintable() -> None:
+    """Let text that the terminal's character set lacks be shown as escapes, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not _is_unicode(stream):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _is_unicode(stream: Any) -> bool:
+    return str(getattr(stream, "encoding", "")).lower().replace("-", "").startswith("utf")
+
+
 def plain_json(value: Any) -> Any:
     """Make a value printable as JSON: numbers that are not numbers become null."""
     if isinstance(value, float):
@@ -93,7 +106,9 @@ def plain_json(value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     """Print one JSON value on standard output, and nothing beside it."""
-    sys.stdout.write(json.dumps(plain_json(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    # An escape of ours is none of JSON's.
+    ascii_only = isinstance(sys.stdout, io.TextIOWrapper) and not _is_unicode(sys.stdout)
+    sys.stdout.write(json.dumps(plain_json(value), indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n")
 
 
 def print_table(

@@ -46,7 +46,7 @@ from cotenant.app import (
     resourcing,
     running,
 )
-from cotenant.app.console import error, say
+from cotenant.app.console import error, escape_unprintable, say
 from cotenant.errors import CotenantError
 from cotenant.runs.memory import frugal_frames
 
@@ -138,6 +138,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         Arguments without the program's name; those of the process if not given.
     """
     frugal_frames()
+    escape_unprintable()
     words = list(sys.argv[1:] if argv is None else argv)
     if "--debug" in words[1:]:
         # Allowed after the command too: that is where one adds it when something went wrong.
