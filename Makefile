@@ -1,6 +1,6 @@
 # The thin front: everything here can also be run by hand, see CONTRIBUTING.md.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench docs-check clean clean-venv
+.PHONY: help demo test test-long lint types bench docs-check clean clean-venv
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,6 +27,9 @@ demo: $(VENV)/.installed ## compare five policies on a generated workload; write
 
 test: $(VENV)/.installed-dev lint types ## everything that must hold before a change is merged
 	$(BIN)/python -m pytest -n 2
+
+test-long: $(VENV)/.installed-dev ## thousands of lives of the live scheduler on a hostile machine; minutes
+	COTENANT_SEEDS=$${COTENANT_SEEDS:-2000} $(BIN)/python -m pytest -n 2 -q tests/live_dst
 
 lint: $(VENV)/.installed-dev ## style and formatting
 	$(BIN)/ruff check $(CODE)

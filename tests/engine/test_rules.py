@@ -11,8 +11,8 @@ import pytest
 
 from cotenant.engine.picture import picture
 from cotenant.engine.state import State
+from cotenant.model import beside, rules
 from cotenant.model import events as ev
-from cotenant.model import rules
 from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.jobs import Job
 from cotenant.model.placement import WHOLE, Share
@@ -42,6 +42,14 @@ class Scene:
     def __init__(self, **settings: Any) -> None:
         self.state = State(CLUSTER, Settings(**settings))
         self.count = 0
+
+    def foreign(self, device: int, memory_bytes: int) -> Scene:
+        self.state.apply(ev.ForeignUse(0.0, device, memory_bytes, (77,)))
+        return self
+
+    def real(self) -> Scene:
+        self.state.go_live()
+        return self
 
     def job(self, **fields: Any) -> int:
         number = self.count
@@ -99,6 +107,22 @@ def _one(act: Callable[[Scene], Refusal | None], **settings: Any) -> Callable[[]
 
 CASES: list[tuple[str, Reason, Callable[[], Refusal | None]]] = [
     # who
+    ("a device used from outside", Reason.FOREIGN_USE, _one(lambda s: s.foreign(0, GIB).start(s.job(), 0))),
+    (
+        "beside whom the outside leaves too little",
+        Reason.FOREIGN_USE,
+        _one(lambda s: s.foreign(0, 9 * GIB).start(s.job(), 0, share=HALF)),
+    ),
+    (
+        "a real process that is not known to run yet",
+        Reason.STILL_STARTING,
+        _one(lambda s: s.real().move(s.running(0), 1)),
+    ),
+    (
+        "a real process to other devices, that cannot save its state",
+        Reason.NOT_SUSPENDABLE,
+        _one(lambda s: s.real().resize(s.running(0, suspendable=False, min_gpus=1, max_gpus=2), 0, 1)),
+    ),
     ("unknown job", Reason.NOT_PENDING, _one(lambda s: s.start(7, 0))),
     ("running job", Reason.NOT_PENDING, _one(lambda s: s.start(s.running(0), 1))),
     ("reserve for a running job", Reason.NOT_PENDING, _one(lambda s: s.reserve(s.running(0), 1))),
@@ -268,7 +292,8 @@ def test_refused_with_its_reason(what: str, reason: Reason, provoke: Callable[[]
 
 def test_every_reason_of_the_rules_is_provoked_above() -> None:
     assert rules.__file__ is not None
-    named = set(re.findall(r"Reason\.([A-Z_]+)", Path(rules.__file__).read_text(encoding="utf-8")))
+    texts = [Path(m.__file__).read_text(encoding="utf-8") for m in (rules, beside)]  # type: ignore[arg-type]
+    named = set(re.findall(r"Reason\.([A-Z_]+)", "".join(texts)))
     assert {reason.name for _, reason, _ in CASES} == named
 
 

@@ -77,6 +77,8 @@ def _submit(trial: Trial) -> None:
 def _order(trial: Trial) -> None:
     rng = trial.rng
     job_id = rng.randrange(max(trial.submitted, 1))
+    if trial.state is not None and trial.state.running and rng.random() < 0.7:
+        job_id = rng.choice(list(trial.state.running))
     kind = rng.choice(("cancel", "suspend", "suspend", "resume", "priority", "resize", "resize", "drain"))
     if kind == "drain":
         trial.request("drain", {"node": 0})

@@ -6,13 +6,16 @@ any call it makes, before or after its effect, or stalls and goes on when anothe
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from cotenant import registry
 from cotenant.checks.disk import Disk
 from cotenant.checks.fates import HOSTILE_S, draw_cluster, draw_settings, mend, verdict, write_script
 from cotenant.checks.hostile import TrueWorld
@@ -23,13 +26,17 @@ from cotenant.engine.state import State
 from cotenant.errors import CotenantError, FencedError, StoreError
 from cotenant.live.attempts import Patience
 from cotenant.live.executor import LiveExecutor, StoreLog
+from cotenant.model.events import encode_event
 from cotenant.model.liveports import Found, Launch, Lease, Report, Request, StopMode
 from cotenant.model.placement import Share
 from cotenant.model.ports import Policy
 from cotenant.model.records import JobRecord
 from cotenant.testing import FixedForecast
 
-__all__ = ["Faults", "Trial", "trial"]
+__all__ = ["JOBS", "Faults", "Trial", "main", "trial"]
+
+JOBS = 10
+"""Submitted in a trial, unless told otherwise."""
 
 _LONGEST_S = 6000.0
 _PATIENCE = Patience(
@@ -321,7 +328,9 @@ class Trial:
             loop._play()
 
 
-def trial(seed: int, policy: Callable[[], Policy], faults: Faults | None = None, *, jobs: int = 10) -> Trial:
+def trial(
+    seed: int, policy: Callable[[], Policy], faults: Faults | None = None, *, jobs: int = JOBS
+) -> Trial:
     """Run one trial.
 
     Parameters
@@ -335,3 +344,26 @@ def trial(seed: int, policy: Callable[[], Policy], faults: Faults | None = None,
         How many are submitted.
     """
     return Trial(seed, policy, faults or Faults(), jobs).run()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Replay one trial: prints its log, then what went wrong.
+
+    ::
+
+        python -m cotenant.checks.trials --policy cotenant --seed 17
+    """
+    parser = argparse.ArgumentParser(prog="python -m cotenant.checks.trials", description=main.__doc__)
+    parser.add_argument("--policy", default="fifo", choices=registry.names("policy"))
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--jobs", type=int, default=JOBS)
+    asked = parser.parse_args(words)
+    found = trial(asked.seed, registry.load("policy", asked.policy), jobs=asked.jobs)
+    said = [f"{number} {encode_event(event).decode()}" for number, event in found.disk.read()]
+    said.append(f"{found.lives} daemons, {found.events} events, {found.world.now:.0f} s")
+    sys.stdout.write("\n".join([*said, *(found.wrong or ["nothing went wrong"]), ""]))
+    return 1 if found.wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
