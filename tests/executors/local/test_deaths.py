@@ -247,6 +247,24 @@ def test_what_was_launched_and_not_begun_is_begun_once_by_whoever_comes_next(
     assert lab.path(0, "work", "ran").read_text() == "x"
 
 
+def test_what_was_not_begun_can_be_stopped_and_is_never_begun(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import cotenant.executors.local.host as module
+
+    host = lab.host()
+    monkeypatch.setattr(module, "spawn", lambda _: os.posix_spawn("/bin/true", ["true"], {}))
+    host.launch(job("open('ran', 'w')"))
+    monkeypatch.undo()
+    host.close()
+    lab.hosts.clear()
+    again = lab.host(epoch=2)
+    again.stop(0, 1, 0, "suspend")
+    assert lab.ended(again).outcome == "killed"
+    again.launch(job("open('ran', 'w')", epoch=2))
+    assert lab.ended(again).outcome == "killed" and not lab.path(0, "work", "ran").exists()
+
+
 def test_a_fork_that_fails_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")

@@ -122,6 +122,8 @@ def test_version_2_writes_what_the_kernel_reads(tmp_path: Path) -> None:
     assert [(folder / n).read_text() for n in KERNEL[:3]] == ["max 100000", "200", str(3 * GIB)]
     (folder / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
     assert two.use_s("5.0") == 2.5 and two.memory_bytes("5.0") is None
+    (folder / "memory.stat").write_text("anon 1000\nfile 500000\nshmem 24\n")
+    assert two.memory_bytes("5.0") == 1024, "what the kernel keeps of files is not the job's"
 
 
 def test_version_2_leaves_a_group_that_others_are_in_alone(tmp_path: Path) -> None:

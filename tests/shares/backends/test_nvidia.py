@@ -130,6 +130,23 @@ def test_a_job_gets_an_instance_and_gives_it_back_even_to_another_scheduler(tmp_
     assert len(smi.asked) == 3
 
 
+def test_only_devices_in_mig_mode_are_cut(tmp_path: Path) -> None:
+    modes = {"[N/A]": False, "Disabled": False, "Enabled": True}
+    for word, there in modes.items():
+        found = Mig.detect(
+            tmp_path / "mig.json", lambda _, word=word: f"GPU-other, Disabled\n{UUID}, {word}\n"
+        )
+        assert (found is not None) is there
+
+    def silent(_: Sequence[str]) -> str:
+        raise OSError(2, "No such file or directory: 'nvidia-smi'")
+
+    assert Mig.detect(tmp_path / "mig.json", silent) is None
+    smi = Smi()
+    other = Mig(tmp_path / "mig.json", smi, uuids=frozenset({"GPU-other"}))
+    assert other.apply(want(8.0, 200)).env == {} and smi.asked == []
+
+
 def test_a_share_that_no_profile_holds_is_an_error_with_nothing_made(tmp_path: Path) -> None:
     smi = Smi()
     with pytest.raises(OSError, match="no MIG profile of GPU 0"):

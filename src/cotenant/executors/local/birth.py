@@ -6,7 +6,11 @@ import contextlib
 import os
 import resource
 import signal
-from typing import Any
+
+# The module typing would cost a fifth of the start.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["become_subreaper", "start"]
 

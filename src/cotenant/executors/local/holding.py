@@ -216,6 +216,8 @@ class Holding:
         if attempt.share.mode != "spatial":
             return ""
         names = {backend.name for backend in self.backends(attempt)}
+        if str(attempt.spec.get("env", {}).get("CUDA_VISIBLE_DEVICES", "")).startswith("MIG-"):
+            return ""
         if "duty cycle" in names:
             return "duty"
         return "gate" if "step gate" in names else ""

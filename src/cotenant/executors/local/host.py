@@ -66,6 +66,10 @@ class LocalHost(Keeper):
             else:
                 self._tell_again(found)
             return
+        if not found.shepherd:
+            # An earlier host was about to start it; it is seized, so nobody will.
+            self._end(found, found.write_exit("killed", "stopped before it began"))
+            return
         with contextlib.suppress(OSError):
             self.holding.lift(found)
         self._order(found, stop=mode)
@@ -137,7 +141,7 @@ class LocalHost(Keeper):
     def forget(self, job_id: int) -> None:
         """A job that has ended for good need not be known any more; its output and saved state stay."""
         for attempt in [a for a in self._attempts.values() if a.id == job_id]:
-            if attempt.ended is not None:
+            if attempt.ended is not None or not attempt.shepherd:
                 self._drop(attempt)
 
     def close(self) -> None:
@@ -158,7 +162,7 @@ class LocalHost(Keeper):
     def _retire_earlier(self, launch: Launch) -> None:
         """A new start of a job: earlier ones, which ended, need not be told of again."""
         for attempt in [a for a in self._attempts.values() if a.id == launch.id and a.serial < launch.serial]:
-            if attempt.ended is not None:
+            if attempt.ended is not None or not attempt.shepherd:
                 self._drop(attempt)
 
 

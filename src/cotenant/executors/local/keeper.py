@@ -84,7 +84,7 @@ class Keeper:
         self.holding = Holding(
             self.devices,
             for_cores(scope) if cores is None else cores,
-            for_gpus(scope) if gpus is None else gpus,
+            for_gpus(scope, self.state_dir) if gpus is None else gpus,
         )
         self._attempts: dict[tuple[int, int], Attempt] = {}
         self._reports: deque[Report] = deque()

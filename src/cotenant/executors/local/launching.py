@@ -88,7 +88,7 @@ def prepare(  # noqa: PLR0917
     for name in ("control", "steps"):
         with contextlib.suppress(FileExistsError):
             os.mkfifo(folder / name, 0o600)
-    layout.write_json(f"{folder}/spec.json", attempt.spec, durable=True)
+    layout.write_json(f"{folder}/spec.json", attempt.spec)
     if attempt.seized:
         (folder / "claim").unlink()
 

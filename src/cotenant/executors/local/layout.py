@@ -97,7 +97,10 @@ def read_json(path: str) -> dict[str, object]:
 
 
 def write_json(path: str, value: dict[str, object], *, durable: bool = False) -> None:
-    """Write beside and rename: a reader sees the old file or the new one, never a part."""
+    """Write beside and rename: a reader sees the old file or the new one, never a part.
+
+    ``durable`` for what must outlive the machine: how an attempt ended. Of what runs nothing is left then anyway.
+    """
     beside = f"{path}.{os.getpid()}.new"
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

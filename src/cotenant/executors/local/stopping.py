@@ -13,11 +13,12 @@ import os
 import signal
 import struct
 import time
-from typing import TYPE_CHECKING
 
 from cotenant.executors.local import layout
 from cotenant.executors.local.trees import signal_tree
 
+# The module typing would cost a fifth of the start.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

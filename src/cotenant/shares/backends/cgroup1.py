@@ -116,9 +116,11 @@ class CgroupV1:
         return None if found is None else found / 1e9
 
     def memory_bytes(self, key: str) -> int | None:
-        """From ``memory.usage_in_bytes``, file pages included."""
+        """Anonymous and shared memory; what the kernel keeps of files could go at any time."""
         folder = self._folders(key).get("memory")
-        return None if folder is None else read_counter(folder / "memory.usage_in_bytes")
+        if folder is None or (own := read_counter(folder / "memory.stat", "total_rss")) is None:
+            return None
+        return own + (read_counter(folder / "memory.stat", "total_shmem") or 0)
 
     def pids(self, key: str) -> list[int]:
         """Processes in a group."""

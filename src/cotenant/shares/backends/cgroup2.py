@@ -111,8 +111,9 @@ class CgroupV2:
         return None if found is None else found / 1e6
 
     def memory_bytes(self, key: str) -> int | None:
-        """From ``memory.current``, file pages included."""
-        return read_counter(self._parent / key / "memory.current")
+        """Anonymous and shared memory; what the kernel keeps of files could go at any time."""
+        own = read_counter(self._parent / key / "memory.stat", "anon")
+        return None if own is None else own + (read_counter(self._parent / key / "memory.stat", "shmem") or 0)
 
     def pids(self, key: str) -> list[int]:
         """Processes in a group."""

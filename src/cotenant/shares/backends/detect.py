@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cotenant.shares.backends.base import Backend
 from cotenant.shares.backends.cgroup1 import CgroupV1
 from cotenant.shares.backends.cgroup2 import CgroupV2
+from cotenant.shares.backends.mig import Mig
 from cotenant.shares.backends.mps import Mps
 from cotenant.shares.backends.plain import DutyCycleBackend, MemoryFraction, StepGate
 
@@ -23,9 +26,22 @@ def for_cores(scope: str) -> list[Backend]:
     return [found or DutyCycleBackend()]
 
 
-def for_gpus(scope: str) -> list[Backend]:
-    """What holds jobs on GPUs: their host part, and MPS or else the gate and the allocator's fraction."""
+def for_gpus(scope: str, state_dir: str) -> list[Backend]:
+    """What holds jobs on GPUs.
+
+    Their host part by cgroups; devices in MIG mode by instances; else MPS where its daemon answers, else the gate;
+    and the allocator's fraction everywhere.
+
+    Parameters
+    ----------
+    scope : str
+        As of ``for_cores``.
+    state_dir : str
+        Where it is noted which job has which instance.
+    """
     host: Backend | None = CgroupV2.detect(scope) or CgroupV1.detect(scope)
     mps = Mps.detect()
+    mig = Mig.detect(Path(state_dir, "mig.json"))
     device: list[Backend] = [mps] if mps is not None else [StepGate()]
-    return [*([host] if host is not None else []), *device, MemoryFraction()]
+    found: list[Backend | None] = [host, mig, *device, MemoryFraction()]
+    return [backend for backend in found if backend is not None]

@@ -135,6 +135,8 @@ class Mig:
         Where it is noted which job has which instance, so that a later scheduler can destroy it.
     run : callable
         Takes the words after ``nvidia-smi``, returns what it prints; raises ``OSError``.
+    uuids : frozenset of str, optional
+        Devices in MIG mode; all by default.
     """
 
     name = "MIG"
@@ -146,13 +148,28 @@ class Mig:
         note="shares are rounded up to a profile; one device for each job",
     )
 
-    def __init__(self, kept: Path, run: Callable[[Sequence[str]], str] = _run) -> None:
-        self._kept, self._run = kept, run
+    def __init__(
+        self, kept: Path, run: Callable[[Sequence[str]], str] = _run, *, uuids: frozenset[str] | None = None
+    ) -> None:
+        self._kept, self._run, self._uuids = kept, run, uuids
+
+    @classmethod
+    def detect(cls, kept: Path, run: Callable[[Sequence[str]], str] = _run) -> Mig | None:
+        """MIG, if some device here is in that mode; on the others it does nothing."""
+        try:
+            text = run(["--query-gpu=uuid,mig.mode.current", "--format=csv,noheader"])
+        except OSError:
+            return None
+        cells = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+        cut = frozenset(row[0] for row in cells if len(row) == 2 and row[1] == "Enabled")
+        return cls(kept, run, uuids=cut) if cut else None
 
     def apply(self, want: Want) -> Applied:
         """Make an instance on the job's device; the job sees nothing else."""
-        if want.share.mode != "spatial" or len(want.uuids) != 1:
+        if not want.uuids or (self._uuids is not None and self._uuids.isdisjoint(want.uuids)):
             return Applied()
+        if len(want.uuids) > 1:
+            raise OSError(22, "a device in MIG mode runs jobs of one device alone")
         before = read_instances(self._run(["-L"]))
         if want.uuids[0] not in before:
             raise OSError(19, f"nvidia-smi lists no {want.uuids[0]}")
