@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import threading
 from collections import deque
@@ -11,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from cotenant.errors import CotenantError
 from cotenant.live.api.problems import HttpError
 from cotenant.live.views import Caller, Service
 
@@ -68,6 +70,7 @@ class Hub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: Any = None
         self._closing = False
+        self._base = 0  # number of the last change before we listened
 
     @property
     def readers(self) -> int:
@@ -77,6 +80,8 @@ class Hub:
     def open(self) -> None:
         """Begin to listen; call it in the event loop."""
         self._loop = asyncio.get_running_loop()
+        with contextlib.suppress(CotenantError):
+            self._base = self._service.status().events
         self._stop = self._service.subscribe(self._hear)
 
     def close(self) -> None:
@@ -138,10 +143,11 @@ class Hub:
         return self._stream(_Reader(caller), last)
 
     def _missed(self, caller: Caller, last: int | None) -> bytes:
-        newest = self._told[-1].number if self._told else None
         if last is None:
             return b": listening\n\n"
-        if newest is None or last > newest or last < self._told[0].number - 1:
+        newest = self._told[-1].number if self._told else self._base
+        oldest = self._told[0].number - 1 if len(self._told) == self._told.maxlen else self._base
+        if last > newest or last < oldest:
             # Too long ago, or of another life of the scheduler: whoever reads must look anew.
             return b"event: reset\ndata: {}\n\n"
         late = itertools.dropwhile(lambda told: told.number <= last, self._told)

@@ -50,8 +50,8 @@ const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 const SILENCE_MS = 45000;
 
 // Server-sent events, read with fetch: unlike EventSource it tells a lost session from a lost network.
-export async function listen(heard, state) {
-  let last = null;
+export async function listen(heard, state, after) {
+  let last = after;
   let pause = 500;
   for (;;) {
     const stop = new AbortController();

@@ -25,18 +25,20 @@ async function load() {
 }
 
 async function past() {
-  const lines = (await text(`/v1/log?after=${Math.max(0, seen.status.events - PAST_EVENTS)}`)).split("\n");
+  const after = Math.max(0, seen.status.events - PAST_EVENTS);
+  const lines = (await text(`/v1/log?after=${after}`)).split("\n").filter(Boolean);
   const byId = new Map(seen.jobs.map((j) => [j.id, j]));
   history = new History();
   for (const d of seen.devices) history.types.set(d.device, d.device_type);
   for (const line of lines) {
-    if (!line) continue;
     const event = JSON.parse(line);
     history.see(event.e, event);
     const view = event.e === "submitted" ? byId.get(event.job.id) : event.e === "started" ? byId.get(event.id) : undefined;
     if (event.e === "submitted" && view) history.offset = view.submitted - event.job.submit_s;
     else if (history.offset === null && view && view.started !== null && view.attempt === event.attempt && !event.resumed) history.offset = view.started - event.t;
   }
+  // What the stream tells again is known already.
+  history.upTo = Math.max(seen.status.events, after + lines.length);
 }
 
 function draw() {
@@ -89,7 +91,7 @@ function tell(kind, facts) {
 
 function heard(kind, number, facts) {
   if (kind === "reset") { past().then(soon, soon); return; }
-  history.see(kind, facts);
+  if (number > history.upTo) history.see(kind, facts);
   tell(kind, facts);
   soon();
 }
@@ -138,7 +140,7 @@ async function begin() {
     if (state === "signed-out") { listening = false; signedOut(); }
     else if (state === "lost") { link("lost"); soon(); }
     else soon();
-  });
+  }, history.upTo);
 }
 
 // -- wiring --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ export class History {
     this.foretold = new Map();  // type and models -> { models, mean, low, high }
     this.points = new Map();    // id -> { id, mean, low, high, measured }
     this.offset = null;         // seconds from the log's clock to 1970
+    this.upTo = 0;              // number of the last event seen in the log
     this.types = new Map();     // device -> type
   }
 

@@ -5,7 +5,7 @@ import { ENDED, WAITING, bytes, clock, duration, el, factsInWords, milli, moment
 
 const $ = (id) => document.getElementById(id);
 const PAGE = 100;
-export const more = { queue: PAGE, jobs: PAGE };
+export const more = { queue: 20, jobs: 50 };
 
 export function jobButton(id, name, open) {
   return el("button", { type: "button", class: "name", on: { click: () => open(id) } }, named(name || `job ${id}`));
@@ -52,7 +52,7 @@ export function devices(list, open) {
     say(head.firstChild, shown(d.name));
     const kind = d.state.startsWith("down") ? "bad" : d.state === "up" ? "good" : "warn";
     head.lastChild.className = `state ${kind}`;
-    say(head.lastChild, d.state === "up" ? "in use as planned" : d.state === "drained" ? "starts no new jobs" : shown(d.state));
+    say(head.lastChild, d.state === "up" ? "ready" : d.state === "drained" ? "starts no new jobs" : shown(d.state));
     const foreign = d.foreign_bytes ? `; others, not of this scheduler, hold ${bytes(d.foreign_bytes)}` : "";
     say(what, `${shown(d.device_type)}${foreign}`);
     const all = d.memory_bytes || 1;
@@ -110,11 +110,13 @@ export function jobs(all, open) {
   $("jobs-empty").hidden = all.length > 0;
   $("jobs-some").hidden = !all.length;
   const [which, find] = [$("which").value, $("find").value.trim().toLowerCase()];
-  const fits = (j) => (which === "all" || (which === "ended") === ENDED.has(j.status)) && (!find || `${j.id} ${j.name} ${j.user} ${j.tenant}`.toLowerCase().includes(find));
+  // Who looks for a job wants it wherever it is.
+  const there = (j) => find || which === "all" || (which === "ended" ? ENDED.has(j.status) : !ENDED.has(j.status) && !WAITING.has(j.status));
+  const fits = (j) => there(j) && (!find || `${j.id} ${j.name} ${j.user} ${j.tenant}`.toLowerCase().includes(find));
   const list = all.filter(fits).reverse();
-  if (which === "live") list.sort((a, b) => WAITING.has(a.status) - WAITING.has(b.status));
   const some = list.slice(0, more.jobs).map((j) => ({ id: j.id, name: j.name, who: [j.user, j.tenant].filter(Boolean).join(", "), status: j.status, where: j.devices, share: j.devices.length ? shares(j) : asks(j), progress: progress(j), ends: ends(j) }));
   $("jobs-none").hidden = list.length > 0;
+  say($("jobs-none"), find ? "No job like that." : which === "ended" ? "No job has ended yet." : "No job is on a device now.");
   $("jobs-rows").closest(".scroll").hidden = !list.length;
   sync($("jobs-rows"), some, (j) => j.id, (j) => el("tr", {}, el("th", { scope: "row" }, jobButton(j.id, j.name, open), el("span", { class: "sub" })), el("td"), el("td", { class: "wide" }), el("td", { class: "wide" }), el("td"), el("td", { class: "wide" })), (row, j) => {
     const [name, status, where, share, done, until] = row.cells;

@@ -32,19 +32,21 @@ export function say(node, words) {
 
 // Rows are kept while their job is there, so that whoever stands on one is not thrown off it.
 export function sync(parent, items, keyOf, make, update) {
+  const held = parent.contains(document.activeElement) ? document.activeElement : null;
   const old = new Map(Array.from(parent.children, (child) => [child.dataset.key, child]));
+  const keys = new Set(items.map((item) => String(keyOf(item))));
+  for (const [key, node] of old) if (!keys.has(key)) node.remove();
   let at = parent.firstElementChild;
   for (const item of items) {
     const key = String(keyOf(item));
     let node = old.get(key);
     if (node === undefined) { node = make(item); node.dataset.key = key; }
-    old.delete(key);
     if (node === at) at = at.nextElementSibling;
     else parent.insertBefore(node, at);
     const mark = JSON.stringify(item);
     if (node.mark !== mark) { update(node, item); node.mark = mark; }
   }
-  for (const node of old.values()) node.remove();
+  if (held !== null && held.isConnected && held !== document.activeElement) held.focus({ preventScroll: true });
 }
 
 export function bytes(n) {
@@ -68,11 +70,11 @@ export const percent = (x) => (x === null || x === undefined ? "not known" : `${
 export const milli = (m) => `${Number((m / 10).toFixed(1))} %`;
 
 export function clock(wall) {
-  return new Date(1000 * wall).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  return new Date(1000 * wall).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 }
 
 export function moment(wall) {
-  return new Date(1000 * wall).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  return new Date(1000 * wall).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 }
 
 const STATES = {
