@@ -76,7 +76,11 @@ def _run_of(executor: LiveExecutor, record: JobRecord, now: float) -> Run:
 
 
 def _adopt(executor: LiveExecutor, run: Run, record: JobRecord, here: Found, now: float) -> None:
-    run.former, run.phase, run.reshare = None, "up", run.place.share.mode != "exclusive"
+    run.former, run.reshare = None, run.place.share.mode != "exclusive"
+    if not here.pid:
+        run.phase = "asked"  # its shepherd is there; that it runs is still to be told
+        return
+    run.phase = "up"
     if here.paused:
         run.halted, run.turned = record.paused, not record.paused
     if record.process is None or record.process.serial != run.serial:
