@@ -191,7 +191,7 @@ class Cotenant(Params):
     ) -> tuple[Plan | None, float]:
         """Give what nobody waits for to running jobs; when to look again, if not before the next event."""
         wake_s = _INF
-        if elastics is not None and elastics.jobs:
+        if elastics is not None and elastics.small:
             resize, wake_s = growth(view, elastics, self.resize_gain)
             if resize is not None:
                 return Plan((*holds, resize), again=True), wake_s
@@ -224,7 +224,7 @@ class Cotenant(Params):
                 start = smaller(view, record)
                 if start is not None:
                     return Plan((start,))
-        if blocked or not elastics.jobs:
+        if blocked or not elastics.grown:
             return None
         giving = self._giving(view)
         giving.turn()

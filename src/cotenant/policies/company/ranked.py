@@ -69,7 +69,7 @@ class RankedCandidates(Candidates):
         return self._verdicts.count > _MOST_VERDICTS or super().stale()
 
     def renew(self) -> bool:
-        """Take up what the policy has noted since; whether levels or verdicts changed by it."""
+        """Take up what the policy has noted since; whether levels are others by it."""
         memo = self._view.memo
         if memo is self._noted:
             return False
@@ -86,9 +86,10 @@ class RankedCandidates(Candidates):
             if (kind, models) not in self.bad:
                 verdicts.ban(kind, models)
                 verdicts.reconsider(kind, models, slots)
+        others = self.top != top
         self.top, self.bad, self._bands = top, bad, bands
         self._fill()
-        return True
+        return others
 
     def _fill(self) -> None:
         self._copies: dict[int, JobRecord] = {}

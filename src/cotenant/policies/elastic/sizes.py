@@ -90,11 +90,24 @@ def smaller(view: View, record: JobRecord) -> Start | None:
 
 
 class Elastics(Running):
-    """Elastic jobs that run (``jobs``) and that wait (``waiting``)."""
+    """Elastic jobs that run (``jobs``; ``small`` are those that hold less than their most) and that wait (``waiting``)."""
 
     def __init__(self, view: View) -> None:
+        self.small: set[int] = set()
         super().__init__(view)
         self.waiting = {r.id for r in view.queue if is_elastic(r.job)}
+
+    def placed(self, record: JobRecord, place: Placement) -> None:
+        """A job came, or holds other devices than before."""
+        super().placed(record, place)
+        if record.id in self.jobs:
+            (self.small.add if len(place.devices) < record.job.max_gpus else self.small.discard)(record.id)
+
+    def vacated(self, record: JobRecord, place: Placement) -> None:
+        """A job went."""
+        super().vacated(record, place)
+        if record.id not in self.jobs:
+            self.small.discard(record.id)
 
     def enqueued(self, record: JobRecord) -> None:
         """A job joined the queue."""
@@ -121,7 +134,7 @@ def growth(view: View, elastics: Elastics, margin: float) -> Growth:
     room, wake_s = Room(view), math.inf
     best: tuple[float, int] | None = None
     chosen: Resize | None = None
-    for job_id in sorted(elastics.jobs):
+    for job_id in sorted(elastics.small):
         record = view.records[job_id]
         place, job = record.place, record.job
         if place is None or record.status != Status.RUNNING or len(place.devices) >= job.max_gpus:

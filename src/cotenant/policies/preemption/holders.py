@@ -35,7 +35,7 @@ class Holders:
         self._least: dict[int, int] = {}
         self._most: dict[int, int] = {}
         self._holders: list[tuple[JobRecord, Placement]] = []
-        for job_id in sorted((i for i in elastics.jobs if i in giving.standing), key=giving.standing.get):  # type: ignore[arg-type]
+        for job_id in sorted((i for i in elastics.grown if i in giving.standing), key=giving.standing.get):  # type: ignore[arg-type]
             self._add(view.records[job_id], margin)
 
     def _add(self, record: JobRecord, margin: float) -> None:
