@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,8 @@ __all__ = ["add_to"]
 
 PANEL = "Run jobs"
 _DETACH_S = 60.0
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+"""The scheduler's own arrays are small: more threads only take time from jobs, whose own numbers the host sets."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -80,6 +83,8 @@ def up(  # noqa: PLR0917 - one parameter for each option
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Run the scheduler on this machine: submitted jobs share its devices. Jobs run on when it ends."""
+    for name in _ONE_THREAD:
+        os.environ.setdefault(name, "1")
     from cotenant.live.options import UpOptions
     from cotenant.live.statedir import state_path
 

@@ -13,6 +13,7 @@ from typing import Any
 from cotenant import __version__
 from cotenant.errors import ConflictError, FencedError, StoreError
 from cotenant.live.clock import BootClock
+from cotenant.live.ground import prepare
 from cotenant.live.leading import Leader, lead, owner_name
 from cotenant.live.logs import begin_logging
 from cotenant.live.options import UpOptions, live_settings
@@ -99,6 +100,8 @@ class Daemon:
             from cotenant.live import preload
 
             preload.everything()
+        self._ground = prepare(self.options, self._state, self._tenants)
+        if self.options.standby:
             _log.info("standing by on %s", self._store.where)
         lease = lead(self._store, owner_name(), wait=self.options.standby, stopped=self._stopped)
         if lease is None and not self.options.standby:
@@ -125,6 +128,7 @@ class Daemon:
         try:
             self._works = works = Works(
                 options=self.options,
+                ground=self._ground,
                 state=self._state,
                 store=self._store,
                 lease=lease,

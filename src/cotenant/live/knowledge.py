@@ -9,7 +9,7 @@ from typing import Any
 from cotenant.model.cluster import Cluster
 from cotenant.model.ports import Forecast, Interval, shares_of
 
-__all__ = ["LiveForecast", "first_forecast"]
+__all__ = ["LiveForecast", "first_forecast", "warmed"]
 
 LEARNED = "learned"
 """Folder of the state folder that holds measurements and the predictor fitted on them."""
@@ -48,6 +48,10 @@ class LiveForecast:
         with self._lock:
             self._offered = forecast
 
+    def warm(self, cluster: Cluster) -> None:
+        """Make it work out now what it otherwise would at the first question about each type of device."""
+        warmed(self._inner, cluster)
+
     def take(self) -> bool:
         """Exchange it, if another was offered; in the loop's thread, between two instants."""
         if self._offered is None:
@@ -80,6 +84,13 @@ class LiveForecast:
     def describe(self) -> dict[str, Any]:
         """Plain JSON for the log."""
         return self._inner.describe()
+
+
+def warmed(forecast: Forecast, cluster: Cluster) -> Forecast:
+    """The forecast after a first question for each type of device, which may take a second."""
+    for kind in cluster.types:
+        forecast.co_speed("", ("",), kind.name)
+    return forecast
 
 
 def first_forecast(name: str, cluster: Cluster, state: Path) -> Forecast:

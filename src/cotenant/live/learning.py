@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from cotenant.errors import CotenantError
-from cotenant.live.knowledge import FIT, LEARNED, LiveForecast
+from cotenant.live.knowledge import FIT, LEARNED, LiveForecast, warmed
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
 from cotenant.model.ports import Forecast
@@ -218,7 +218,8 @@ class LearningLoop:
             last = told.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
             raise subprocess.SubprocessError(f"the fit ended with {self._process.returncode}: {last[0]}")
         path = self._folder / FIT
-        return AdaptiveForecast(load_predictor(path), cluster=self._cluster, source=path.name)
+        found = AdaptiveForecast(load_predictor(path), cluster=self._cluster, source=path.name)
+        return warmed(found, self._cluster)
 
     def close(self) -> None:
         """A fit that is under way is given up."""

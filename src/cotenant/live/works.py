@@ -18,10 +18,9 @@ from cotenant.live.admission import asked_of
 from cotenant.live.api import Served, create_app, serve
 from cotenant.live.clock import BootClock
 from cotenant.live.executor import LiveExecutor
-from cotenant.live.knowledge import LiveForecast, first_forecast
+from cotenant.live.ground import Ground
 from cotenant.live.learning import LearningLoop
 from cotenant.live.logs import Teller
-from cotenant.live.machine import LiveDevice, cluster_of, discover, numbered
 from cotenant.live.options import UpOptions
 from cotenant.live.picture import Picture
 from cotenant.live.service import LiveService
@@ -29,7 +28,6 @@ from cotenant.live.standing import Standing
 from cotenant.live.storelog import StoreLog
 from cotenant.live.tapped import TappedHost
 from cotenant.live.tenants import Tenants
-from cotenant.model.cluster import Cluster
 from cotenant.model.liveports import DeviceGone, Lease
 from cotenant.model.settings import Settings
 
@@ -44,6 +42,7 @@ class Works:
     Parameters
     ----------
     options : UpOptions
+    ground : Ground
     state : Path
     store : SqlStore
     lease : Lease
@@ -54,14 +53,15 @@ class Works:
 
     Raises
     ------
-    CotenantError
-        If devices are not there, or the log is of others.
+    LogError
+        If the log is of other devices, or cannot be folded.
     """
 
     def __init__(
         self,
         *,
         options: UpOptions,
+        ground: Ground,
         state: Path,
         store: Any,
         lease: Lease,
@@ -72,17 +72,15 @@ class Works:
     ) -> None:
         self._options, self._state, self._store, self._lease = options, state, store, lease
         self._clock, self._tenants = clock, tenants
-        present, self._missing = numbered(discover(options.devices), state)
-        self._devices = sorted([*present, *self._missing], key=lambda d: d.device)
-        self._cluster = cluster_of(self._devices, tenants.cluster_tenants())
-        self._forecast = _forecast(options, self._cluster, state)
+        self._devices, self._missing = ground.devices, ground.missing
+        self._cluster, self._forecast = ground.cluster, ground.forecast
         self.picture = Picture(
             clock,
             [d.name for d in self._devices],
             [d.device_type for d in self._devices],
             asked=self._asked,
         )
-        self._host = TappedHost(LocalHost(state, present, epoch=lease.epoch), self.picture.report)
+        self._host = TappedHost(LocalHost(state, ground.present, epoch=lease.epoch), self.picture.report)
         self._host.first([DeviceGone(device=d.device, up=False, cause="not found") for d in self._missing])
         self._executor = LiveExecutor(
             store, self._host, clock, lease, settings=settings, forecast=self._forecast
@@ -235,16 +233,6 @@ def _table(backends: Sequence[Any]) -> dict[str, str]:
     return found
 
 
-def _forecast(options: UpOptions, cluster: Cluster, state: Path) -> LiveForecast:
-    try:
-        return LiveForecast(first_forecast(options.forecast, cluster, state))
-    except CotenantError as error:
-        if options.forecast != "auto":
-            raise
-        _log.warning("the predictor fitted here cannot be used (%s); the contention model instead", error)
-        return LiveForecast(first_forecast("contention", cluster, state))
-
-
 def _learns(options: UpOptions) -> bool:
     """A forecast that was named with a file, or that is another kind, stays what it is."""
     return options.forecast in ("auto", "adaptive")
@@ -260,8 +248,3 @@ def _no_workload() -> Any:
         schema={"name": pl.String, "submit_s": pl.Float64, "duration_s": pl.Float64},
     )
     return Workload(empty, name="live")
-
-
-def device_names(devices: Sequence[LiveDevice]) -> list[str]:
-    """What devices are called, by number."""
-    return [device.name for device in devices]
