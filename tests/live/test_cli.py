@@ -301,6 +301,33 @@ def test_what_is_looked_at_is_whole() -> None:
     assert "whole" in good("doctor")
 
 
+def test_what_ran_live_is_reported_and_played_again_under_other_policies(tmp_path: Path) -> None:
+    number = submit("for the report", "import time; time.sleep(0.3)", "--wait")
+    good("report", "--from-live")
+    page = (tmp_path / "live" / "report.html").read_text()
+    assert "for the report" in page
+    assert "real runs on one machine, not a simulation" in (tmp_path / "live" / "manifest.json").read_text()
+    assert "Ended: done" in good("explain", "live", f"#{number}")
+    done = cotenant(
+        "simulate", "--from-live", "--since", "1h", "-p", "fifo,las", "-o", "again", "--workers", "1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "that ran live under colocate" in done.stderr
+    assert (tmp_path / "again-inputs" / "workload.parquet").is_file()
+    ended = sum(one["status"] in ("done", "failed") for one in read("history", "--limit", "10000"))
+    told = json.loads((tmp_path / "again" / "manifest.json").read_text())
+    assert 1 <= told["workload"]["jobs"] <= ended
+    assert good("replay", "again", "--quiet") is not None
+    for words, said in (
+        (("simulate", "--from-live", "--gpus", "4"), "leave out --gpus"),
+        (("simulate", "x.csv", "--since", "1h"), "--since goes with --from-live"),
+        (("report",), "or give --from-live"),
+    ):
+        done = cotenant(*words)
+        assert done.returncode in (1, 2)
+        assert said in done.stderr
+
+
 def test_the_scheduler_ends_jobs_run_on_and_the_next_one_takes_them_over(scheduler: Path) -> None:
     number = submit("lasting", SLOW)
     until(number, "running")

@@ -10,7 +10,7 @@ import typer
 
 from cotenant.app.console import note, print_json, print_table, say, warn
 from cotenant.app.livebase import State
-from cotenant.errors import ConfigError, CotenantError
+from cotenant.errors import ConfigError, CotenantError, UsageError
 
 if TYPE_CHECKING:
     from cotenant.report.compare import Estimate, Pairing
@@ -199,12 +199,25 @@ def _print_comparison(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    folder: Annotated[
+        Path | None, typer.Argument(help="A run folder; with --from-live where it is made (default: live).")
+    ] = None,
+    from_live: Annotated[
+        bool,
+        typer.Option("--from-live", help="Of what ran under cotenant up, written as a run folder first."),
+    ] = False,
+    state: State = None,
     as_json: Json = False,
 ) -> None:
     """Write report.html: one file that opens anywhere, offline, and loads nothing."""
     from cotenant.report.html import build_report
 
+    if from_live:
+        from cotenant.app.livefrom import run_from_live
+
+        folder = run_from_live(state, folder or Path("live"), force=False)
+    if folder is None:
+        raise UsageError("name a run folder, or give --from-live for what ran under cotenant up")
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; give one written by cotenant simulate -o")
     page = build_report(folder)

@@ -10,6 +10,8 @@ import typer
 
 from cotenant.app import completing
 from cotenant.app.console import error, note, print_json, print_table, say, warn
+from cotenant.app.livebase import State
+from cotenant.app.runoptions import alone, needed, one_of, rules
 from cotenant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +31,13 @@ Workers = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that holds other things.")]
+
+FromLive = Annotated[
+    bool, typer.Option("--from-live", help="In place of a trace: the jobs that ended under cotenant up.")
+]
+Since = Annotated[
+    str | None, typer.Option("--since", help="With --from-live: only jobs of the last so long (7d).")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -137,6 +146,9 @@ def simulate(
         str | None,
         typer.Option("--devices", envvar="COTENANT_DEVICES", help="File of device types of one's own."),
     ] = None,
+    from_live: FromLive = False,
+    since: Since = None,
+    state: State = None,
     workers: Workers = None,
     output: Out = Path("out"),
     force: Force = False,
@@ -151,13 +163,21 @@ def simulate(
     from cotenant.runs.runfile import read_run_file
 
     if run_file is not None:
-        _alone(context)
+        alone(context)
         config = read_run_file(run_file)
         if devices and not config.devices:
             config = replace(config, devices=devices)
     else:
+        given: dict[str, Any] = rules(setting or [], sample)
+        if from_live:
+            from cotenant.app.livefrom import inputs_from_live
+
+            trace, cluster, live = inputs_from_live(context, state, since, output, quiet=quiet)
+            given = {**live, **given}
+        elif since is not None:
+            raise ConfigError("--since goes with --from-live")
         config = RunConfig(
-            trace=_needed(trace, "a trace"),
+            trace=needed(trace, "a trace"),
             policies=tuple(policy or (DEFAULT_POLICY,)),
             format=form,
             options=split_options(option),
@@ -168,60 +188,18 @@ def simulate(
             gpu_type=gpu_type,
             seed=seed,
             seeds=seeds,
-            settings=_rules(setting or [], sample),
+            settings=given,
             forecast=forecast,
             runtime=runtime,
-            truth=_one_of("--truth", truth, ("auto", "measured", "campaign", "modelled")),
+            truth=one_of("--truth", truth, ("auto", "measured", "campaign", "modelled")),
             profiles=profiles,
-            cpu_jobs=_one_of("--cpu-jobs", cpu_jobs, ("keep", "drop")),
+            cpu_jobs=one_of("--cpu-jobs", cpu_jobs, ("keep", "drop")),
             incidents=incidents,
             devices=devices,
         )
     batch = _run(config, output, workers=workers, force=force, quiet=quiet)
     _show(batch, as_json=as_json, quiet=quiet)
     _leave(batch)
-
-
-def _rules(items: list[str], sample: str | None) -> dict[str, Any]:
-    """What ``--set`` and ``--sample`` say."""
-    from cotenant.app.durations import duration_of
-    from cotenant.runs.config import parse_settings
-
-    found = parse_settings(items)
-    if sample is not None:
-        if "sample_s" in found:
-            raise ConfigError(f"--sample {sample} and --set sample_s say the same; give one of them")
-        found["sample_s"] = duration_of("--sample", sample, zero=True)
-    return found
-
-
-_BESIDE_RUN = {"run_file", "workers", "output", "force", "as_json", "quiet"}
-"""Options that do not say what is simulated, so a run file does not hold them."""
-
-
-def _alone(context: typer.Context) -> None:
-    """Refuse everything that was typed beside ``--run`` and would be ignored."""
-    given = [
-        max(parameter.opts, key=len) if parameter.param_type_name == "option" else "the trace"
-        for parameter in context.command.params
-        if parameter.name not in _BESIDE_RUN
-        and (source := context.get_parameter_source(parameter.name or "")) is not None
-        and source.name not in {"DEFAULT", "DEFAULT_MAP", "ENVIRONMENT"}
-    ]
-    if given:
-        raise ConfigError(f"--run FILE says it all; leave out {', '.join(given)}, or write it into the file")
-
-
-def _needed(value: str | None, what: str) -> str:
-    if value is None:
-        raise ConfigError(f"give {what}, for example: cotenant simulate jobs.csv --gpus 64 --policy fifo,las")
-    return value
-
-
-def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> Any:
-    if value not in allowed:
-        raise ConfigError(f"{option} is {' or '.join(allowed)}, found {value!r}")
-    return value
 
 
 def _run(
