@@ -6,7 +6,10 @@ import itertools
 import json
 import logging
 import re
+import shutil
 import socket
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +18,7 @@ import pytest
 from cotenant.errors import ConfigError
 from cotenant.live.api import create_app, serve
 from cotenant.live.api.routes import ROUTES
-from cotenant.live.api.server import check_bind
+from cotenant.live.api.server import check_bind, names_of
 
 GUARDED = [(r.method, r.path.replace("{id}", "0")) for r in ROUTES if not r.open] + [("GET", "/openapi.json")]
 PATHS = sorted({r.path.replace("{id}", "0") for r in ROUTES} | {"/", "/openapi.json"})
@@ -93,6 +96,53 @@ def test_c63_the_default_address_is_loopback_and_others_need_tls_or_a_word(servi
         check_bind(address, tls=False, allow_plain=True)
     for address in ("127.0.0.1", "localhost", "::1", "[::1]", "127.9.9.9"):
         check_bind(address, tls=False)
+
+
+def test_served_to_others_it_answers_under_its_own_names_alone(service: Any, known: Any, make: Any) -> None:
+    served = serve(create_app(service, known), "0.0.0.0", allow_plain=True)
+    try:
+        with httpx.Client(headers=make.bearer(make.admin_token), trust_env=False) as client:
+            url = f"http://127.0.0.1:{served.port}/v1/me"
+            for name in (socket.gethostname(), f"{socket.gethostname()}:1", "127.0.0.1"):
+                assert client.get(url, headers={"host": name}).status_code == 200
+            assert client.get(url, headers={"host": "evil.example"}).status_code == 403
+    finally:
+        served.stop()
+    assert names_of("127.0.0.1") == ()
+    assert "[2001:db8::1]" in names_of("2001:db8::1")
+
+
+def test_with_tls_the_cookie_is_for_tls_alone(service: Any, known: Any, make: Any, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl here to make a certificate with")
+    subprocess.run([*words, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    served = serve(create_app(service, known), certificate=certificate, key=key)
+    try:
+        assert served.url.startswith("https://127.0.0.1:")
+        with httpx.Client(base_url=served.url, verify=False, trust_env=False) as client:
+            signed = client.post("/login", json={"token": make.admin_token}, headers={"origin": served.url})
+            assert signed.headers["set-cookie"].endswith("; HttpOnly; SameSite=Strict; Secure")
+            plain = served.url.replace("https", "http")
+            assert client.get("/v1/me", headers={"origin": plain}).status_code == 403
+    finally:
+        served.stop()
+    with pytest.raises(ConfigError, match="both a certificate and a key"):
+        serve(create_app(service, known), certificate=certificate)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        serve(create_app(service, known), certificate=tmp_path / "none.pem", key=key)
 
 
 def test_a_taken_port_is_told_as_that(served: Any, service: Any, known: Any) -> None:

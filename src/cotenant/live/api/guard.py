@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 import msgspec
@@ -91,6 +91,10 @@ class Doors:
         self._asked = Rate(settings.requests_per_s, settings.burst)
         self._failed = Rate(settings.failures_per_minute / 60, max(1.0, settings.failures_per_minute))
 
+    def allow(self, names: Iterable[str]) -> None:
+        """Answer under these names, too."""
+        self._names |= {name.lower() for name in names}
+
     def check_host(self, hosts: list[str]) -> str:
         """The one ``Host`` header, if it is one of our names."""
         host = hosts[0].strip() if len(hosts) == 1 else ""
@@ -102,7 +106,7 @@ class Doors:
                 403,
                 "DeniedError",
                 f"no scheduler is called {host[:100]!r} here",
-                hint="ask by 127.0.0.1 or localhost, or start the scheduler with --host NAME",
+                hint="ask by 127.0.0.1 or localhost, or by the address or name of the machine if it serves others",
             )
         return host
 
@@ -210,6 +214,7 @@ class Guard:
         self, app: App, doors: Doors, settings: ApiSettings, let_go: Callable[[], None] = lambda: None
     ) -> None:
         self._app, self._doors, self._settings, self.let_go = app, doors, settings, let_go
+        self.allow = doors.allow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -13,8 +13,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cotenant.errors import ConfigError
+from cotenant.live.api.guard import Guard
 
-__all__ = ["Served", "check_bind", "serve"]
+__all__ = ["Served", "check_bind", "names_of", "serve"]
 
 START_S = 15.0
 
@@ -34,6 +35,24 @@ def check_bind(bind: str, *, tls: bool, allow_plain: bool = False) -> None:
         "Give a certificate and key for TLS, or keep 127.0.0.1 and come through ssh -L; "
         "on a network that is safe by other means, allow it explicitly (allow_plain)."
     )
+
+
+def names_of(bind: str) -> tuple[str, ...]:
+    """Under what others ask for an address of this machine: itself, or all its addresses, and its name.
+
+    They are its own, so that a name that somebody else points here is still none of them.
+    """
+    if _loopback(bind):
+        return ()
+    name = socket.gethostname()
+    found = [name, name.partition(".")[0], bind.strip("[]")]
+    if bind.strip("[]") in ("0.0.0.0", "::"):  # noqa: S104 - compared with, not listened on
+        import psutil
+
+        inner = (socket.AF_INET, socket.AF_INET6)
+        addresses = [a for rows in psutil.net_if_addrs().values() for a in rows if a.family in inner]
+        found += [a.address.partition("%")[0] for a in addresses]
+    return tuple(f"[{one}]" if ":" in one else one for one in found)
 
 
 def _loopback(bind: str) -> bool:
@@ -110,7 +129,7 @@ def serve(
     Parameters
     ----------
     app : ASGI application
-        From ``create_app``.
+        From ``create_app``; it then answers under the names of ``bind``, too.
     bind : str
         Address to listen on.
     port : int
@@ -151,6 +170,8 @@ def serve(
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"the certificate or key cannot be read: {error}") from None
+    if isinstance(app, Guard):
+        app.allow(names_of(bind))
     listening = _listen(bind, port)
     name = f"[{bind.strip('[]')}]" if ":" in bind else bind
     url = f"{'https' if tls else 'http'}://{name}:{listening.getsockname()[1]}"

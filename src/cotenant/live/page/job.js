@@ -1,7 +1,7 @@
 // One job: what it is, what happened to it, its output, and what can be asked of it.
 
 import { Refusal, command, get, newKey, text } from "/page/api.js";
-import { ENDED, bytes, duration, el, milli, moment, named, percent, say, shown, state } from "/page/words.js";
+import { ENDED, bytes, duration, el, milli, moment, named, percent, say, shown, state, written } from "/page/words.js";
 
 const $ = (id) => document.getElementById(id);
 const TAIL = 16384;
@@ -81,17 +81,17 @@ async function output(id) {
   if (id !== current) return;
   const box = $("job-output");
   const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
-  say(box, words.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, "").replace(/[^\n\r]*\r(?!\n)/g, "") || "Nothing was written.");
+  say(box, written(words) || "Nothing was written.");
   if (atEnd) box.scrollTop = box.scrollHeight;
 }
 
 // -- asking for something ----------------------------------------------------------------
 
 const ASKS = {
-  suspend: ["Suspend", "Its state is saved and its devices are given to others, until it is resumed.", (s) => !ENDED.has(s) && s !== "held"],
-  resume: ["Resume", "It goes on as soon as there is room.", (s) => s === "held" || s === "suspended" || s === "paused"],
-  priority: ["Change priority", "Jobs of higher priority go first.", (s) => !ENDED.has(s)],
-  cancel: ["Cancel", "It is ended for good. What it has not saved is lost.", (s) => !ENDED.has(s)],
+  suspend: ["Suspend", "Its state is saved and its devices are given to others, until it is resumed.", (s) => !ENDED.has(s) && s !== "held", "Suspend it"],
+  resume: ["Resume", "It goes on as soon as there is room.", (s) => s === "held" || s === "suspended" || s === "paused", "Resume it"],
+  priority: ["Change priority", "Jobs of higher priority go first.", (s) => !ENDED.has(s), "Change it"],
+  cancel: ["Cancel", "It is ended for good. What it has not saved is lost.", (s) => !ENDED.has(s), "End the job"],
 };
 
 function buttons(job) {
@@ -109,10 +109,10 @@ function buttons(job) {
 
 function ask(kind) {
   const job = $("job-buttons").job;
-  const [word, words] = ASKS[kind];
+  const [word, words, , yes] = ASKS[kind];
   $("ask-title").replaceChildren(`${word}: `, named(job.name), ` (${job.id})?`);
   say($("ask-text"), words);
-  say($("ask-yes"), word);
+  say($("ask-yes"), yes);
   $("ask-field").hidden = kind !== "priority";
   $("ask-value").value = String(job.priority);
   const key = newKey();

@@ -7,6 +7,12 @@ export function shown(name) {
   return String(name).replace(HIDDEN, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
 }
 
+// Output as a terminal leaves it: without colours, and of a line that was written over, the last state.
+export function written(words) {
+  const plain = words.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, "").replaceAll("\r\n", "\n").replace(/[^\n]*\r/g, "");
+  return plain.split("\n").map((line) => line.split("\t").map(shown).join("\t")).join("\n");
+}
+
 export function el(tag, given = {}, ...inside) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(given)) {
