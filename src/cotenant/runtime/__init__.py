@@ -16,7 +16,8 @@ import: PyTorch is loaded by the script, not by this.
 from __future__ import annotations
 
 from cotenant.errors import StateError
-from cotenant.runtime.run import SUSPENDED, Run, Suspended, attach
+from cotenant.runtime.entry import attach
+from cotenant.runtime.run import SUSPENDED, Run, Suspended
 from cotenant.runtime.statusfile import Status, StatusFile
 
 __all__ = ["SUSPENDED", "Run", "StateError", "Status", "StatusFile", "Suspended", "attach"]
