@@ -74,7 +74,8 @@ class Lab:
         return self.until(host, lambda r: type(r).__name__ == "AttemptStarted" and r.id == job)
 
     def output(self, job: int = 0, serial: int = 0, stream: str = "stdout") -> str:
-        return (self.folder / "jobs" / str(job) / f"serial-{serial}" / f"{stream}.log").read_text()
+        path = self.path(job, f"serial-{serial}", f"{stream}.log")
+        return path.read_text() if path.exists() else ""
 
     def path(self, *parts: object) -> Path:
         return self.folder.joinpath("jobs", *map(str, parts))

@@ -16,7 +16,8 @@ from hostlab import Lab, gone, job, marked, wait_for
 from cotenant.executors.local import birth, layout
 from cotenant.executors.local.attempts import Attempt
 from cotenant.executors.local.survivors import survivors
-from cotenant.model.liveports import AttemptStarted
+from cotenant.model.liveports import AttemptPaused, AttemptStarted
+from cotenant.shares.backends.cgroup1 import CgroupV1
 
 DAEMON = """
 import sys
@@ -161,6 +162,30 @@ def test_a_shepherd_is_killed_and_its_whole_tree_is_gone_before_the_job_is_lost(
     # One child shed its session, the other its environment: both are found.
     assert isinstance(told, AttemptStarted) and all(gone(pid) for pid in [*pids, told.pid])
     assert host.running() == []
+
+
+def test_a_frozen_job_whose_shepherd_is_killed_is_gone_too(lab: Lab) -> None:
+    backend = CgroupV1.detect(f"cotenant-test-{os.getpid()}")
+    if backend is None or "freezer" not in backend._parents:
+        pytest.skip("the freezer is not ours to write")
+    host = lab.host(cores=[backend])
+    host.launch(job(TREE))
+    told = lab.started(host)
+    wait_for(lambda: "up" in lab.output(), "the tree")
+    host.pause(0, 1, 0, True)
+    assert lab.until(host, lambda r: isinstance(r, AttemptPaused))
+    freezer = backend._folders("0.0")["freezer"] / "freezer.state"
+    assert freezer.read_text() == "FROZEN\n"
+    os.kill(shepherd_of(lab), signal.SIGKILL)
+    assert lab.ended(host).outcome == "lost"
+    assert isinstance(told, AttemptStarted) and gone(told.pid)
+    assert not any(path.exists() for path in backend._folders("0.0").values())
+    host.launch(job("import time; time.sleep(300)", 1))
+    lab.started(host, 1)
+    host.pause(1, 1, 0, True)
+    assert lab.until(host, lambda r: isinstance(r, AttemptPaused))
+    host.stop(1, 1, 0, "terminate")
+    assert lab.ended(host, 1).outcome == "killed", "a frozen job can be stopped"
 
 
 def test_a_job_that_is_killed_from_outside_failed(lab: Lab) -> None:

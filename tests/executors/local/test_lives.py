@@ -178,6 +178,47 @@ for step in range(start + 1, 8):
     assert lab.output(serial=1) == "started at 5\n"
 
 
+HEEDLESS = (
+    STATUS
+    + """
+page = status(); struct.pack_into("<Q", page, 40, {flags})
+print("up", flush=True)
+while not struct.unpack_from("<Q", page, 64)[0]: time.sleep(0.01)
+{then}
+"""
+)
+
+
+def test_a_job_that_does_not_save_in_time_is_terminated(lab: Lab) -> None:
+    host = lab.host(limits=Limits(suspend_s=0.3, term_s=1.0))
+    host.launch(job(HEEDLESS.format(flags=3, then="time.sleep(300)")))
+    wait_for(lambda: host.poll(0.05) is not None and "up" in lab.output(), "the job")
+    host.stop(0, 1, 0, "suspend")
+    ended = lab.ended(host)
+    assert (ended.outcome, ended.signal) == ("killed", signal.SIGTERM)
+
+
+def test_a_job_that_says_it_is_saving_gets_more_time(lab: Lab) -> None:
+    then = "struct.pack_into('<Q', page, 40, 11); time.sleep(2.5); struct.pack_into('<Q', page, 40, 7); sys.exit(85)"
+    host = lab.host(limits=Limits(suspend_s=1.5, term_s=1.0))
+    host.launch(job(HEEDLESS.format(flags=3, then=then)))
+    wait_for(lambda: host.poll(0.05) is not None and "up" in lab.output(), "the job")
+    host.stop(0, 1, 0, "suspend")
+    assert lab.ended(host).outcome == "suspended"
+    saved = json.loads(lab.path(0, "serial-0", "exit.json").read_text())
+    assert 1.5 < saved["save_s"] < 10.0, "and the next grace is worked out from that"
+
+
+def test_a_harder_stop_overtakes_a_gentle_one(lab: Lab) -> None:
+    host = lab.host(limits=Limits(suspend_s=300.0, term_s=300.0))
+    host.launch(job(HEEDLESS.format(flags=3, then="time.sleep(300)")))
+    wait_for(lambda: host.poll(0.05) is not None and "up" in lab.output(), "the job")
+    host.stop(0, 1, 0, "suspend")
+    host.stop(0, 1, 0, "kill")
+    ended = lab.ended(host)
+    assert (ended.outcome, ended.signal) == ("killed", signal.SIGKILL)
+
+
 def test_a_state_that_is_not_of_the_last_step_is_no_suspension(lab: Lab) -> None:
     code = (
         STATUS

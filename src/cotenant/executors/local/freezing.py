@@ -44,6 +44,11 @@ class Freezer:
             self._write(self._words[1])
             self.frozen = False
 
+    def release(self) -> None:
+        """Let them go on, whoever froze them: what is frozen by version 1 cannot even be killed."""
+        self._write(self._words[1])
+        self.frozen = False
+
     def _write(self, word: bytes) -> bool:
         if not self.path:
             return False

@@ -13,6 +13,8 @@ import os
 import sys
 import time
 
+import msgspec
+
 from cotenant.executors.local import layout
 from cotenant.executors.local.attempts import Attempt
 from cotenant.executors.local.keeper import Keeper
@@ -84,12 +86,21 @@ class LocalHost(Keeper):
         self._order(found, paused=paused)
 
     def reshare(self, job_id: int, attempt: int, serial: int, share: Share) -> None:
-        """Change a share. What cannot change while the job runs (see the back ends) holds from its next start."""
+        """Change a share.
+
+        What cannot change while the job runs (see the back ends' tables) holds from its next start. Where the
+        kernel refuses a memory limit below what the job holds, the rest of the share changes.
+        """
         found = self._attempts.get((job_id, serial))
         if found is None or found.ended is not None:
             return
-        with contextlib.suppress(OSError):
+        try:
             self.holding.adjust(found, share)
+        except OSError as error:
+            sys.stderr.write(f"job {job_id}: its memory limit stays as it was: {error.strerror}\n")
+            with contextlib.suppress(OSError):
+                kept = msgspec.structs.replace(share, memory_bytes=found.share.memory_bytes)
+                self.holding.adjust(found, kept)
         self._order(found, share=_plain(share))
 
     def poll(self, timeout_s: float) -> list[Report]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import select
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cotenant.errors import ConfigError
 from cotenant.executors.local import layout
 from cotenant.executors.local.attempts import Attempt
 from cotenant.executors.local.devices import Device
+from cotenant.executors.local.freezing import Freezer
 from cotenant.executors.local.holding import Holding
 from cotenant.executors.local.launching import Limits
 from cotenant.executors.local.sampling import SAMPLE_S, Sampler
@@ -56,6 +59,8 @@ class Keeper:
 
     Raises
     ------
+    ConfigError
+        If this system cannot tell one process from a later one of the same number.
     OSError
         If the state folder cannot be written.
     """
@@ -74,6 +79,10 @@ class Keeper:
         watch_s: float = WATCH_S,
         base: Mapping[str, str] | None = None,
     ) -> None:
+        if not hasattr(os, "pidfd_open"):
+            raise ConfigError(
+                f"live jobs need Linux 5.3 or newer and Python built for it; this is {platform.platform()}"
+            )
         self.state_dir = str(Path(state_dir).absolute())
         self.devices = {device.device: device for device in devices}
         self._epoch, self._limits = 0, limits or Limits()
@@ -137,6 +146,10 @@ class Keeper:
             self._lost(attempt, why)
         now = time.monotonic()
         self.holding.look(now)
+        if not self._sampler.wait_s(now):
+            # A word may have been lost while nobody read: what it was about stands on disk.
+            for attempt in [a for a in self._attempts.values() if a.ended is None and not a.started_told]:
+                self._look(attempt)
         self._reports.extend(
             self._sampler.read(a for a in self._attempts.values() if a.ended is None and a.started_told)
         )
@@ -211,6 +224,7 @@ class Keeper:
         session = int(mine.get("pid", 0)) if same_boot else 0
         # Only a session whose leader is dead is a mark: a living one with that number is another's.
         session = 0 if session and layout.start_ticks(session) else session
+        Freezer(str(attempt.spec.get("freezer", ""))).release()
         gone = not same_boot or end_survivors(f"{attempt.folder}/status", session, self.holding.pids(attempt))
         if gone:
             # It may have written its end in its last moment.

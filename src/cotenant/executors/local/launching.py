@@ -136,15 +136,15 @@ def spawn(folder: str) -> int:
     """
     log = f"{folder}/shepherd.log"
     create = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-I", "-S", shepherd.__file__, folder],
-        {"PATH": os.defpath, "LANG": "C.UTF-8"},
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log, create, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-        setsigmask=[],
-    )
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, log, create, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    words = [sys.executable, "-I", "-S", shepherd.__file__, folder]
+    env = {"PATH": os.defpath, "LANG": "C.UTF-8"}
+    try:
+        return os.posix_spawn(words[0], words, env, file_actions=actions, setsid=True, setsigmask=[])
+    except NotImplementedError:
+        # An old C library; the shepherd makes its session itself, a few milliseconds later.
+        return os.posix_spawn(words[0], words, env, file_actions=actions, setsigmask=[])

@@ -38,7 +38,7 @@ from cotenant.executors.local.freezing import Freezer
 from cotenant.executors.local.outputs import OutputFile
 from cotenant.executors.local.stepcount import StepCounter
 from cotenant.executors.local.stopping import Stop
-from cotenant.executors.local.trees import TreeClock, descendants, signal_tree
+from cotenant.executors.local.trees import TreeClock, descendants, hold_still, signal_tree
 from cotenant.executors.local.verdict import judge, saved_as_asked
 
 # The module typing would cost a fifth of the start.
@@ -236,7 +236,7 @@ class Shepherd:
         self.paused = paused
         if paused:
             if not self.freezer.freeze():
-                self._signal(signal.SIGSTOP)
+                hold_still(os.getpid())
         else:
             self._thaw()
         self.tell()

@@ -10,7 +10,15 @@ import os
 import signal
 import time
 
-__all__ = ["TreeClock", "cpu_clock_s", "descendants", "resident_bytes", "signal_tree", "stopped"]
+__all__ = [
+    "TreeClock",
+    "cpu_clock_s",
+    "descendants",
+    "hold_still",
+    "resident_bytes",
+    "signal_tree",
+    "stopped",
+]
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -82,6 +90,16 @@ def signal_tree(root: int, number: int) -> int:
         if number != signal.SIGSTOP or not below:
             break
     return sent
+
+
+def hold_still(root: int, patience_s: float = 0.5) -> bool:
+    """Stop all below ``root`` and wait until they are; a process that waits for a device may take longer."""
+    end = time.monotonic() + patience_s
+    while signal_tree(root, signal.SIGSTOP):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.002)
+    return True
 
 
 def cpu_clock_s(pid: int) -> float | None:
