@@ -83,3 +83,26 @@ def test_lines_that_are_no_events_are_named() -> None:
 def test_an_empty_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="empty"):
         export_run([], tmp_path / "run", command=[])
+
+
+def test_explain_says_that_its_owner_holds_a_job_and_that_it_waits_for_others() -> None:
+    from cotenant.report.explain import explain_events
+
+    log: list[ev.Event] = [
+        live_log()[0],
+        ev.Submitted(1.0, Job(0, "a", 1.0)),
+        ev.Started(1.0, 0, 1, (0,)),
+        ev.Submitted(2.0, Job(1, "b", 2.0)),
+        ev.Awaited(2.0, 1, (0,)),
+        ev.SuspendRequested(5.0, 0),
+        ev.Stopping(5.0, 0, 1),
+        ev.Suspended(6.0, 0, 1, 4.0),
+    ]
+    held = explain_events(log, 0, now_s=66.0)
+    assert "held-by-user" in held.verdict
+    assert "has waited 1m (" in held.verdict
+    waits = explain_events(log, 1, now_s=66.0)
+    assert "awaits-jobs" in waits.verdict
+    assert "Waits for job 0 to end well." in [step.text for step in waits.steps]
+    freed = explain_events([*log, ev.ResumeRequested(70.0, 0), ev.Started(80.0, 0, 1, (0,))], 0)
+    assert "Its owner lets it go on." in [step.text for step in freed.steps]

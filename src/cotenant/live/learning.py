@@ -162,7 +162,8 @@ class LearningLoop:
     def see(self, events: Iterable[ev.Event]) -> None:
         """Take events that are on disk; exchange the forecast if a new one is ready."""
         if self._forecast.take():
-            _log.info("a newly fitted forecast is in use (version %d)", self._forecast.version)
+            kind = self._forecast.describe().get("kind", "another")
+            _log.info("the %s forecast is in use from now on (version %d)", kind, self._forecast.version)
         for event in events:
             self.measured.see(event)
         if self._enabled and self._due():

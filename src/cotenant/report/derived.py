@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from cotenant.model import events as ev
 from cotenant.model.jobs import Job
 from cotenant.model.plan import Reason
 from cotenant.report.stage import Stage
 from cotenant.report.waits import Cause
 
-__all__ = ["derive"]
+__all__ = ["derive", "free_in", "set_aside"]
 
 
 def derive(job: Job, stage: Stage) -> Cause | None:
@@ -45,3 +46,24 @@ def _reason(
     if stage.ranked and (others := stage.others(job.id)):
         return Reason.LOWER_RANK, {"other_waiting_jobs": others}
     return (Reason.BEHIND_HEAD, {}) if ahead_jobs else (None, {})
+
+
+def free_in(facts: dict[str, Any], seen: tuple[int, int]) -> tuple[int, int]:
+    """Free devices in all and in the largest hole: as a decision counted them, else as seen."""
+    free = facts.get("free_gpus")
+    if not isinstance(free, int):
+        return seen
+    hole = facts.get("largest_block_gpus", facts.get("largest_hole_gpus"))
+    return free, hole if isinstance(hole, int) else min(free, seen[1])
+
+
+def set_aside(event: ev.SuspendRequested | ev.ResumeRequested | ev.Awaited) -> tuple[Reason | None, str]:
+    """Why a job takes no part from this event on (None: it takes part), and a sentence."""
+    if isinstance(event, ev.Awaited):
+        if not event.after:
+            return None, "The jobs it waited for ended well."
+        others = ", ".join(map(str, event.after))
+        return Reason.AWAITS_JOBS, f"Waits for job {others} to end well."
+    if isinstance(event, ev.SuspendRequested):
+        return Reason.HELD_BY_USER, "Its owner asked that it stay away."
+    return None, "Its owner lets it go on."

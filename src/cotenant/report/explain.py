@@ -16,7 +16,7 @@ from cotenant.model.plan import Reason
 from cotenant.model.poolevents import Loaded, Spilled, Stored, TierResized
 from cotenant.model.quantities import format_duration
 from cotenant.report.changes import Changes
-from cotenant.report.derived import derive
+from cotenant.report.derived import derive, free_in, set_aside
 from cotenant.report.explanation import Explanation, Step
 from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
@@ -106,15 +106,6 @@ def explain_events(
     return msgspec.structs.replace(told, promises=promises.of(job_id))
 
 
-def _free_in(facts: dict[str, Any], seen: tuple[int, int]) -> tuple[int, int]:
-    """Free devices in all and in the largest hole: as a decision counted them, else as seen."""
-    free = facts.get("free_gpus")
-    if not isinstance(free, int):
-        return seen
-    hole = facts.get("largest_block_gpus", facts.get("largest_hole_gpus"))
-    return free, hole if isinstance(hole, int) else min(free, seen[1])
-
-
 class _Story:
     """Collects what concerns one job while the log goes by."""
 
@@ -130,6 +121,7 @@ class _Story:
         self._outcome = "waiting"
         self._verdict = ""
         self._stopped_for = ""
+        self._asked: Reason | None = None
         self._expected: Expected = None
         self._changes = Changes()
         self._foreseen = Foreseen(-1)
@@ -178,6 +170,12 @@ class _Story:
         self._waits.append(Wait(t, ahead_jobs, stopped_for=self._stopped_for))
         self._stopped_for = ""
         self._outcome = "waiting"
+        self._aside(t)
+
+    def _aside(self, t: float) -> None:
+        """While its owner holds it, or it awaits other jobs, that is why it waits."""
+        if self._asked is not None and self._waits and self._waits[-1].end_s is None:
+            self._waits[-1].causes.append(Cause(t, str(self._asked), {}, 0, 0, 0, 0))
 
     def _for_whom(self) -> str:
         return f": {self._waits[-1].why}" if self._waits[-1].stopped_for else ""
@@ -196,7 +194,7 @@ class _Story:
 
     def _held(self, event: ev.Held, stage: Stage) -> None:
         seen = stage.free()
-        known = _free_in(event.facts, seen)
+        known = free_in(event.facts, seen)
         cause = Cause(
             event.t, str(event.reason), event.facts, *known, *stage.ahead(event.id), stage.gpus(event.id)
         )
@@ -288,6 +286,12 @@ class _Story:
         why = rule(event.why)
         how = "saving its state" if event.suspend else "without saving its state"
         self._step(event.t, "stopping", f"Told to leave its devices{winner}, {how}.{why}")
+
+    def held(self, event: ev.SuspendRequested | ev.ResumeRequested | ev.Awaited, stage: Stage) -> None:
+        """Its owner holds it or lets it go, or it awaits other jobs, or no longer."""
+        self._asked, told = set_aside(event)
+        self._aside(event.t)
+        self._step(event.t, "asked", told)
 
     def suspended(self, event: ev.Suspended, stage: Stage) -> None:
         """It is in the queue again."""
@@ -386,4 +390,7 @@ _HANDLERS: dict[type, Callable[[_Story, Any, Stage], None]] = {
     ev.Moved: _Story.moved,
     ev.Resized: _Story.resized,
     ev.Refused: _Story.refused,
+    ev.SuspendRequested: _Story.held,
+    ev.ResumeRequested: _Story.held,
+    ev.Awaited: _Story.held,
 }
