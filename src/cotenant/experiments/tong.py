@@ -289,7 +289,7 @@ class Tong(Compared):
                     _TONG,
                     "from its guard's limit on, devices are kept for a large job, one after the other",
                 ),
-                ("_ours", _OURS, "its default bound is a day, which this workload does not reach"),
+                ("_ours", _OURS, "its default bound is half a day, which this workload does not reach"),
                 (
                     "_bounded",
                     _BOUNDED,
