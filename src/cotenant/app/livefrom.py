@@ -71,7 +71,7 @@ def run_from_live(state: Path | None, folder: Path, *, force: bool) -> Path:
 
 
 def inputs_from_live(
-    context: typer.Context, state: Path | None, since: str | None, output: Path, *, quiet: bool
+    context: typer.Context, state: Path | None, since: str | None, output: Path, *, wanted: bool, quiet: bool
 ) -> tuple[str, str, dict[str, Any]]:
     """Workload and cluster of what ran live, as files beside the output, and its settings.
 
@@ -79,19 +79,23 @@ def inputs_from_live(
     ----------
     since : str or None
         Only jobs submitted in the last so long.
+    wanted : bool
+        Whether ``--from-live`` was given.
     output : Path
         The folder that is to be written; the inputs lie in ``NAME-inputs`` beside it, so that ``replay`` has them.
 
     Raises
     ------
     ConfigError
-        If something else was given that says what is simulated.
+        If something else was given that says what is simulated, or ``since`` without it.
     """
     from cotenant.app.runoptions import given_of
     from cotenant.errors import ConfigError
     from cotenant.live.export import workload_of, write_inputs
     from cotenant.model.quantities import parse_duration
 
+    if not wanted:
+        raise ConfigError("--since goes with --from-live")
     everything = {parameter.name or "" for parameter in context.command.params}
     if given := given_of(context, everything - _SAYS_WHAT):
         raise ConfigError(f"--from-live says what is simulated; leave out {', '.join(given)}")

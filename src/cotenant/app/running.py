@@ -11,8 +11,8 @@ import typer
 from cotenant.app import completing
 from cotenant.app.console import error, note, print_json, print_table, say, warn
 from cotenant.app.livebase import State
+from cotenant.app.livefrom import inputs_from_live
 from cotenant.app.runoptions import alone, needed, one_of, rules
-from cotenant.errors import ConfigError
 
 if TYPE_CHECKING:
     from cotenant.runs.batch import Batch
@@ -156,26 +156,18 @@ def simulate(
     quiet: Quiet = False,
 ) -> None:
     """Run policies on a trace, and compare what they give."""
-    from msgspec.structs import replace
-
     from cotenant.app.inputs import split_options
     from cotenant.runs.config import RunConfig
-    from cotenant.runs.runfile import read_run_file
 
     if run_file is not None:
-        alone(context)
-        config = read_run_file(run_file)
-        if devices and not config.devices:
-            config = replace(config, devices=devices)
+        config = _of_file(context, run_file, devices)
     else:
         given: dict[str, Any] = rules(setting or [], sample)
-        if from_live:
-            from cotenant.app.livefrom import inputs_from_live
-
-            trace, cluster, live = inputs_from_live(context, state, since, output, quiet=quiet)
+        if from_live or since is not None:
+            trace, cluster, live = inputs_from_live(
+                context, state, since, output, wanted=from_live, quiet=quiet
+            )
             given = {**live, **given}
-        elif since is not None:
-            raise ConfigError("--since goes with --from-live")
         config = RunConfig(
             trace=needed(trace, "a trace"),
             policies=tuple(policy or (DEFAULT_POLICY,)),
@@ -200,6 +192,16 @@ def simulate(
     batch = _run(config, output, workers=workers, force=force, quiet=quiet)
     _show(batch, as_json=as_json, quiet=quiet)
     _leave(batch)
+
+
+def _of_file(context: typer.Context, run_file: Path, devices: str | None) -> RunConfig:
+    from msgspec.structs import replace
+
+    from cotenant.runs.runfile import read_run_file
+
+    alone(context)
+    config = read_run_file(run_file)
+    return replace(config, devices=devices) if devices and not config.devices else config
 
 
 def _run(
