@@ -78,6 +78,18 @@ def test_a_share_that_changes_holds_from_the_next_look_on() -> None:
     assert used[1] == pytest.approx(200, abs=20) and used[2] == pytest.approx(800, abs=30)
 
 
+def test_one_with_long_steps_is_believed_that_it_was_held_back() -> None:
+    controller = ElasticController()
+    controller.join(1, 300, 1000)
+    controller.join(2, 500, 500)
+    for step in range(24):
+        # Steps of 600 ms: between most looks nothing ends, then a whole step does.
+        controller.look(
+            {1: 2400.0 if step % 5 == 0 else 0.0, 2: 2400.0 if step % 5 == 2 else 0.0}, {1: True, 2: True}
+        )
+        assert controller.allowed() == {1: 500, 2: 500}
+
+
 def test_one_that_cannot_be_measured_keeps_what_it_has() -> None:
     controller = ElasticController()
     controller.join(1, 400, 400)

@@ -28,6 +28,7 @@ class Reading(msgspec.Struct, frozen=True):
     flags: int
     state_bytes: int
     busy_ns: int
+    slept_ns: int = 0
 
 
 class Attempt:
@@ -230,8 +231,8 @@ class Attempt:
             return None
         page = os.pread(descriptor, 128, 0).ljust(128, b"\0")
         steps, total, last_ns, step_s, flags, size = struct.unpack_from("<QQQdQQ", page, 8)
-        (busy_ns,) = struct.unpack_from("<Q", page, layout.BUSY_AT)
-        return Reading(steps, total, last_ns, step_s, flags, size, busy_ns)
+        slept_ns, busy_ns = struct.unpack_from("<QQ", page, layout.SLEPT_AT)
+        return Reading(steps, total, last_ns, step_s, flags, size, busy_ns, slept_ns)
 
     def write_share(self, guaranteed: int, gate: int, duty: int) -> None:
         """Tell gate and duty cycle what is allowed now; 0 to the gate means that it has nothing to do."""

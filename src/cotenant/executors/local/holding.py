@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from cotenant.executors.local.attempts import Attempt
 from cotenant.executors.local.devices import Device
+from cotenant.executors.local.gatemeter import GateMeter
 from cotenant.executors.local.layout import alive
 from cotenant.executors.local.trees import TreeClock
 from cotenant.model.placement import DEVICE_MILLI, Share
@@ -41,6 +42,7 @@ class Holding:
         self._numbers: dict[tuple[int, int], int] = {}
         self._clocks: dict[int, TreeClock] = {}
         self._seen: dict[int, tuple[float, float]] = {}
+        self._gates: dict[int, GateMeter] = {}
         self._next = 0
         self._at = 0.0
 
@@ -125,7 +127,7 @@ class Holding:
         number = self._numbers.pop(attempt.key, None)
         if number is None:
             return
-        for known in (self._members, self._clocks, self._seen):
+        for known in (self._members, self._clocks, self._seen, self._gates):
             known.pop(number, None)
         for device, controller in list(self._controllers.items()):
             controller.leave(number)
@@ -166,34 +168,34 @@ class Holding:
             return
         self._at = now
         used = {number: use for number in self._members if (use := self._use(number)) is not None}
+        held = {
+            number: self._gates[number].held(now)
+            for number, attempt in self._members.items()
+            if number in self._gates and self._by_words(attempt) == "gate"
+        }
         for controller in self._controllers.values():
-            controller.look(used)
+            controller.look(used, held)
         self._write()
 
     def _use(self, number: int) -> float | None:
-        """Thousandths of its devices that a job used since the last look."""
-        attempt = self._members[number]
-        cores = self._by_words(attempt) == "duty"
-        now, total = time.monotonic(), self._total_s(number, attempt, cores)
-        if total is None:
-            return None
-        before = self._seen.get(number)
-        self._seen[number] = (now, total)
-        if before is None or now <= before[0]:
-            return None
-        each = sum(len(self._devices[n].cores) for n in attempt.devices) if cores else 1
-        return DEVICE_MILLI * max(total - before[1], 0.0) / ((now - before[0]) * max(each, 1))
-
-    def _total_s(self, number: int, attempt: Attempt, cores: bool) -> float | None:
-        if not cores:
+        """Thousandths of its devices that a job used of late."""
+        attempt, now = self._members[number], time.monotonic()
+        if self._by_words(attempt) == "gate":
             reading = attempt.reading()
-            return None if reading is None else reading.busy_ns / 1e9
+            gate = self._gates.setdefault(number, GateMeter())
+            return None if reading is None else gate.read(now, reading)
         clock = self._clocks.get(number)
         if clock is None:
             if not alive(attempt.shepherd, attempt.shepherd_ticks):
                 return None
             clock = self._clocks[number] = TreeClock(attempt.shepherd)
-        return clock.read()
+        total = clock.read()
+        before = self._seen.get(number)
+        self._seen[number] = (now, total)
+        if before is None or now <= before[0]:
+            return None
+        cores = sum(len(self._devices[n].cores) for n in attempt.devices)
+        return DEVICE_MILLI * max(total - before[1], 0.0) / ((now - before[0]) * max(cores, 1))
 
     def _write(self) -> None:
         for number, attempt in self._members.items():

@@ -20,6 +20,7 @@ __all__ = [
     "ORDER_SUSPEND",
     "RUNTIME_ATTACHED",
     "SAVING_NOW",
+    "SLEPT_AT",
     "STATE_BYTES_AT",
     "STATE_SAVED",
     "STATE_STEP_AT",
@@ -46,7 +47,7 @@ SUSPENDED_CODE = 85
 STATUS_MAGIC, STATUS_BYTES = b"CTST0001", 4096
 STEPS_AT, TOTAL_AT, STEP_NS_AT, STEP_S_AT, FLAGS_AT = 8, 16, 24, 32, 40
 STATE_BYTES_AT, STATE_STEP_AT, ORDER_AT = 48, 56, 64
-GUARANTEED_AT, ALLOWED_AT, VERSION_AT, BUSY_AT = 72, 76, 80, 96
+GUARANTEED_AT, ALLOWED_AT, VERSION_AT, SLEPT_AT, BUSY_AT = 72, 76, 80, 88, 96
 DUTY_AT = 104
 """What the shepherd's duty cycle allows now, in thousandths: the gate's ceiling is another word, lest both throttle."""
 

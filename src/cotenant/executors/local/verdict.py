@@ -19,6 +19,9 @@ MEMORY_WORDS = (
 )
 """Of the last lines of a job's errors, where the kernel itself did not say so."""
 
+_TERMINATED = 128 + signal.SIGTERM
+"""Code of our runtime, and of shells, after TERM."""
+
 
 def saved_as_asked(flags: int, state_step: int, steps: int) -> bool:
     """Whether the state on disk is that of the last step done."""
@@ -57,11 +60,13 @@ def judge(
     code, number = (first, 0) if first >= 0 else (0, -first)
     if not bad:
         return "done", 0, 0, ""
-    if all(c in (0, SUSPENDED_CODE) for c in codes):
-        if saved:
-            return "suspended", SUSPENDED_CODE, 0, ""
+    # A job that got TERM because it did not leave in time may still have saved before it went.
+    leaving = (0, SUSPENDED_CODE, _TERMINATED) if asked == "suspend" else (0, SUSPENDED_CODE)
+    if saved and asked in ("", "suspend") and all(c in leaving for c in codes):
+        return "suspended", code, 0, ""
+    if not asked and all(c in (0, SUSPENDED_CODE) for c in codes):
         told = f"left with code {SUSPENDED_CODE}, but its saved state is not of its last step"
-        return ("killed" if asked else "failed"), code, 0, told
+        return "failed", code, 0, told
     if memory_kills > 0:
         return "out-of-memory", code, number, "killed by the kernel at its memory limit"
     if not asked and number == signal.SIGKILL and machine_kills > 0:

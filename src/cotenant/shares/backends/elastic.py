@@ -104,18 +104,27 @@ class ElasticController:
             return {who: max(round(member.limit), 1) for who, member in self._members.items()}
         return {who: max(round(member.allowed), 1) for who, member in self._members.items()}
 
-    def look(self, used: Mapping[int, float]) -> dict[int, int]:
+    def look(self, used: Mapping[int, float], held: Mapping[int, bool] | None = None) -> dict[int, int]:
         """Take what each used since the last look, and say what it may use until the next.
 
-        Who is not in ``used`` could not be measured, and keeps what it has.
+        Parameters
+        ----------
+        used : mapping of int to float
+            Who is not in it could not be measured, and keeps what it has.
+        held : mapping of int to bool, optional
+            Of residents whose mechanism is exact and tells it: whether it held them back of late. They are
+            believed, and not trimmed: with long steps what they used between two looks is nothing or a whole
+            step, and says little.
         """
+        held = held or {}
         for who, member in self._members.items():
             if who in used:
                 now = max(used[who], 0.0)
                 # Quick to see a need, slower to believe that it is over.
                 weight = 1.0 if now > member.used else _MEMORY
                 member.used += weight * (now - member.used)
-                member.hungry = now >= _HUNGRY * min(member.allowed, member.target or member.allowed)
+                enough = _HUNGRY * min(member.allowed, member.target or member.allowed)
+                member.hungry = held.get(who, False) or now >= enough
         claims = {who: self._claim(member) for who, member in self._members.items()}
         sure = {who: min(claims[who], member.guaranteed) for who, member in self._members.items()}
         extra = water_fill(
@@ -124,7 +133,7 @@ class ElasticController:
         )
         for who, member in self._members.items():
             member.target = max(sure[who] + extra[who], min(member.guaranteed, member.limit))
-            self._trim(member, used.get(who))
+            self._trim(member, None if who in held else used.get(who))
             member.allowed = min(max(member.target + member.trim, 1.0), self._capacity)
         return self.allowed()
 

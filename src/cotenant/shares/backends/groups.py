@@ -16,12 +16,6 @@ def own_groups(mounts: str, groups: str) -> dict[str, Path]:
     ----------
     mounts, groups : str
         ``/proc/self/mounts`` and ``/proc/self/cgroup``.
-
-    Examples
-    --------
-    >>> found = own_groups("cgroup /sys/fs/cgroup/cpu cgroup rw,cpu,cpuacct 0 0", "4:cpu,cpuacct:/user")
-    >>> str(found["cpu"]), str(found["cpuacct"])
-    ('/sys/fs/cgroup/cpu/user', '/sys/fs/cgroup/cpu/user')
     """
     ours: dict[str, str] = {}
     for line in groups.splitlines():
