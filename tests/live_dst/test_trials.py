@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 
@@ -25,6 +26,7 @@ def _failures(policy: str, seeds: range) -> list[str]:
         if found.wrong:
             again = f"python -m cotenant.checks.trials --policy {policy} --seed {seed}"
             failed.append(f"{again}: {'; '.join(found.wrong[:3])}")
+    gc.collect()  # each trial is a world of cycles
     return failed
 
 
