@@ -152,7 +152,7 @@ async function signIn(event) {
     await post("/login", { token: $("token").value.trim() });
     $("token").value = "";
     await begin();
-    $("main").focus();
+    $("main").focus({ preventScroll: true });
   } catch (error) {
     const wrong = error instanceof Refusal && error.status === 401;
     say($("sign-in-error"), wrong ? "This token is not known here." : error instanceof Refusal ? `${error.message}. ${error.hint}` : "The scheduler cannot be reached.");

@@ -88,7 +88,9 @@ function asks(job) {
 export function queue(jobs, now, open) {
   const list = jobs.filter((j) => WAITING.has(j.status)).sort((a, b) => b.priority - a.priority || a.submitted - b.submitted || a.id - b.id);
   const some = list.slice(0, more.queue).map((j) => ({ id: j.id, name: j.name, asks: asks(j), waits: duration(now - j.submitted), reason: j.reason, status: j.status, priority: j.priority }));
-  say($("queue-count"), list.length ? list.length.toLocaleString("en") : "");
+  const held = list.filter((j) => j.status === "held").length;
+  const others = (list.length - held).toLocaleString("en");
+  say($("queue-count"), held ? `${others}, and ${held.toLocaleString("en")} suspended by owners` : list.length ? others : "");
   $("queue-empty").hidden = list.length > 0;
   $("queue-rows").closest(".scroll").hidden = !list.length;
   sync($("queue-rows"), some, (j) => j.id, (j) => el("tr", {}, el("th", { scope: "row" }, jobButton(j.id, j.name, open), el("span", { class: "sub" })), el("td", { class: "wide" }), el("td", { class: "number" }), el("td", { class: "words" })), (row, j) => {
@@ -149,7 +151,7 @@ function ends(j) {
 
 export function times(history, list, all, now, open) {
   const span = Number($("span").value);
-  const [from, byId] = [now - span, new Map(all.map((j) => [j.id, j]))];
+  const byId = new Map(all.map((j) => [j.id, j]));
   const nameOf = (id) => (byId.get(id) || history.jobs.get(id) || { name: `job ${id}` }).name;
   const pieces = history.pieces.map((p) => ({ ...p, from: history.wall(p.from), to: p.to === null ? now : history.wall(p.to), running: p.to === null, name: nameOf(p.id) }));
   const seen = new Set(history.open.keys());
@@ -159,6 +161,9 @@ export function times(history, list, all, now, open) {
     if (seen.has(j.id) || !j.devices.length || j.started === null || j.ended !== null) continue;
     for (const d of j.devices) if (numbers.has(d)) pieces.push({ device: numbers.get(d), id: j.id, from: j.started, to: now, running: true, then: "", name: j.name });
   }
+  // No empty hour before the first job: but a minute at least.
+  const first = Math.min(now - 60, ...pieces.filter((p) => p.from !== null).map((p) => p.from));
+  const from = Math.max(now - span, first);
   const some = pieces.filter((p) => p.from !== null && p.to > from && p.from < now);
   const width = Math.max(300, $("timeline-plot").clientWidth);
   $("timeline-plot").replaceChildren(timeline(list, some, from, now, width, open));
@@ -193,7 +198,8 @@ export function actions(history, all, open) {
     say(row.cells[0], a.wall === null ? "" : moment(a.wall));
     say(row.cells[1].lastChild, DONE[a.kind] + (a.share && a.share.compute_milli ? ` to ${milli(a.share.compute_milli)}` : ""));
     const told = factsInWords(a.why.facts);
-    const words = [a.why.rule ? shown(a.why.rule).replaceAll("-", " ") : "", told];
+    const rule = a.why.rule === "asked-by-owner" ? "asked for by its owner" : shown(a.why.rule || "").replaceAll("-", " ");
+    const words = [rule, told];
     const gain = a.forName ? `room for ${shown(a.forName)}` : "";
     say(row.cells[2], [gain, ...words].filter(Boolean).join("; ") || "asked for by its owner");
   });
