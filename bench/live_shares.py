@@ -28,7 +28,7 @@ from cotenant.model.liveports import AttemptEnded, AttemptStarted, Launch
 from cotenant.model.placement import Share
 from cotenant.shares.backends.base import Backend
 from cotenant.shares.backends.detect import for_cores
-from cotenant.shares.backends.plain import DutyCycleBackend
+from cotenant.shares.backends.plain import DutyCycleBackend, StepGate
 from cotenant.shares.figures import judge_share
 
 # The kernel weighs whole sessions against each other ("autogroup") before it looks at niceness.
@@ -38,6 +38,11 @@ BUSY = FIRST + "while True: pass"
 BURSTS = (
     FIRST
     + "import time\nwhile True:\n    end = time.process_time() + 0.7\n    while time.process_time() < end: pass\n    time.sleep(0.1)"
+)
+GATED = FIRST + (
+    "import itertools, time\nfrom cotenant import runtime\nrun = runtime.attach(total_steps=10**9)\n"
+    "for _ in run.steps(itertools.repeat(0)):\n    end = time.perf_counter() + {step}\n"
+    "    while time.perf_counter() < end: pass"
 )
 WORK = (
     FIRST
@@ -157,6 +162,39 @@ def sharers(
         bench.close()
 
 
+def gated(step_s: float, seconds: float) -> dict[str, Any]:
+    """Two jobs with our runtime in them on a device that only the gate holds: 30 and 20 lent, against 50."""
+    card = DeviceInfo(device=0, name="gpu0", uuid="GPU-0", kind="nvidia", memory_bytes=1 << 30)
+    with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as folder:
+        host = LocalHost(folder, [card], epoch=1, gpus=[StepGate()], watch_s=1e6)
+        for number, share in enumerate([Share("spatial", 0, 300, 1000), Share("spatial", 0, 500, 500)]):
+            words = (sys.executable, "-c", GATED.format(step=step_s))
+            host.launch(
+                Launch(id=number, attempt=1, serial=0, epoch=1, devices=(0,), share=share, command=words)
+            )
+            host.poll(2.0)
+        wait_s(host, 3.0)
+        before = {a.id: a.reading() for a in host._attempts.values()}
+        passed = wait_s(host, seconds)
+        used = {
+            a.id: (a.reading().busy_ns - before[a.id].busy_ns) / 1e7 / passed for a in host._attempts.values()
+        }
+        for found in host.running():
+            host.stop(found.id, found.attempt, found.serial, "kill")
+        while host.running():
+            host.poll(0.5)
+        host.close()
+    return {f"job {n} error_points": round(value - 50.0, 2) for n, value in used.items()}
+
+
+def wait_s(host: LocalHost, seconds: float) -> float:
+    """Let the host work; returns what really passed."""
+    began = time.monotonic()
+    while (left := began + seconds - time.monotonic()) > 0:
+        host.poll(left)
+    return time.monotonic() - began
+
+
 def reshared(backend: Backend) -> dict[str, Any]:
     """A job alone is cut from 80 to 30 points; how soon the tenth of a second shows it."""
     bench = Bench(backend)
@@ -271,6 +309,7 @@ def main() -> None:
         "launch": latency(10),
         "idle": idle_shepherds(20 if asked.quick else 100, seconds),
     }
+    found["step gate"] = {f"steps of {step} s": gated(step, seconds) for step in (0.02, 0.3)}
     backends = {b.name: b for b in [*for_cores("cotenant-bench"), DutyCycleBackend()]}
     for name, backend in backends.items():
         found[name] = {
@@ -286,7 +325,7 @@ def main() -> None:
             "quota of 100%": overhead(backend, rounds, 20_000_000),
         }
         print(name, json.dumps(found[name], indent=2), flush=True)
-    print(json.dumps({k: found[k] for k in ("launch", "idle")}, indent=2))
+    print(json.dumps({k: found[k] for k in ("launch", "idle", "step gate")}, indent=2))
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -407,6 +407,20 @@ def test_a_job_finds_its_card_by_uuid_whatever_its_number(lab: Lab) -> None:
     assert lab.output() == "GPU-bbbb PCI_BUS_ID\n"
 
 
+def test_a_shepherd_that_has_done_its_work_is_no_zombie(lab: Lab) -> None:
+    host = lab.host()
+    pids = []
+    for number in range(3):
+        host.launch(job("pass", number))
+        pids.append(host._attempts[number, 0].shepherd)
+        lab.ended(host, number)
+        host.forget(number)
+    wait_for(
+        lambda: host.poll(0.02) is not None and not any(Path(f"/proc/{pid}").exists() for pid in pids),
+        "all leave",
+    )
+
+
 def test_a_full_disk_costs_output_and_not_the_job(tmp_path: Path) -> None:
     from cotenant.executors.local.outputs import OutputFile
 

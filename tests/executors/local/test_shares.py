@@ -7,6 +7,7 @@ that share one core with each other.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 
@@ -14,13 +15,17 @@ import pytest
 from hostlab import Lab, job, wait_for
 
 from cotenant.executors.local import layout
+from cotenant.executors.local.attempts import Reading
+from cotenant.executors.local.devices import DeviceInfo
 from cotenant.executors.local.duty import DutyCycle
+from cotenant.executors.local.gatemeter import GateMeter
 from cotenant.executors.local.host import LocalHost
 from cotenant.executors.local.trees import TreeClock
+from cotenant.model.liveports import Launch
 from cotenant.model.placement import Share
 from cotenant.shares.backends.base import Backend
 from cotenant.shares.backends.cgroup1 import CgroupV1
-from cotenant.shares.backends.plain import DutyCycleBackend
+from cotenant.shares.backends.plain import DutyCycleBackend, StepGate
 
 BUSY = "while True: pass"
 
@@ -159,6 +164,58 @@ def test_groups_are_gone_after_the_job_and_after_a_job_that_nobody_saw_end(lab: 
     host.close()
     lab.hosts.clear()
     wait_for(lambda: not any(path.exists() for path in folders), "the shepherd removes them itself")
+
+
+GATED = """
+import itertools, time
+from cotenant import runtime
+run = runtime.attach(total_steps=10**9)
+for _ in run.steps(itertools.repeat(0)):
+    end = time.perf_counter() + {step}
+    while time.perf_counter() < end: pass
+"""
+
+
+@pytest.mark.parametrize("step", [0.02, 0.2])
+def test_jobs_with_a_gate_in_them_share_a_device_that_nothing_else_holds(lab: Lab, step: float) -> None:
+    card = DeviceInfo(device=0, name="gpu0", uuid="GPU-aaaa", kind="nvidia", memory_bytes=24 << 30)
+    host = lab.host(devices=[card], gpus=[StepGate()])
+    words = (sys.executable, "-c", GATED.format(step=step))
+    for number, share in enumerate([Share("spatial", 0, 300, 1000), Share("spatial", 0, 500, 500)]):
+        host.launch(Launch(id=number, attempt=1, serial=0, epoch=1, devices=(0,), share=share, command=words))
+    attempts = {a.id: a for a in host._attempts.values()}
+    wait_for(
+        lambda: (
+            host.poll(0.05) is not None and all((r := a.reading()) and r.steps > 5 for a in attempts.values())
+        ),
+        "steps",
+    )
+    wait_for(
+        lambda: host.poll(0.05) is not None and attempts[0].allowed == attempts[1].allowed == 500,
+        "the shares",
+    )
+    first = {n: (time.monotonic(), a.reading()) for n, a in attempts.items()}
+    end = time.monotonic() + 3.0
+    while time.monotonic() < end:
+        host.poll(0.1)
+    for number, (at, before) in first.items():
+        after = attempts[number].reading()
+        assert before is not None and after is not None
+        busy = (after.busy_ns - before.busy_ns) / 1e9 / (time.monotonic() - at)
+        assert 0.3 < busy < 0.62, "half the device each; a step of 0.2 s more or less"
+
+
+def test_what_a_gated_job_used_is_known_over_several_steps() -> None:
+    meter = GateMeter()
+    told = []
+    for look in range(40):
+        now = look * 0.25
+        steps = int(now / 1.2)
+        # Steps of 0.6 s, each followed by 0.6 s of sleep.
+        reading = Reading(steps, 0, 0, 0.6, 3, 0, int(steps * 0.6e9), int(steps * 0.6e9))
+        told.append(meter.read(now, reading))
+    assert told[0] is None and all(t is not None and 400 <= t <= 600 for t in told[-8:])
+    assert meter.held(9.75) and not meter.held(30.0)
 
 
 class FakeClock:

@@ -176,11 +176,14 @@ class Attempt:
         """Exit code of a shepherd of ours that has ended; 0 where it cannot be known."""
         if not self.ours:
             return 0
-        with contextlib.suppress(ChildProcessError):
+        try:
             pid, status = os.waitpid(self.shepherd, os.WNOHANG)
-            if pid:
-                self.ours = False
-                return os.waitstatus_to_exitcode(status)
+        except ChildProcessError:
+            self.ours = False
+            return 0
+        if pid:
+            self.ours = False
+            return os.waitstatus_to_exitcode(status)
         return 0
 
     def poke(self) -> None:

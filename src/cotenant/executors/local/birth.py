@@ -82,6 +82,9 @@ def _become(
             _put(path, str(os.getpid()).encode())
         if spec.get("cores"):
             os.sched_setaffinity(0, spec["cores"])
+        if spec.get("open_files"):
+            _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (int(spec["open_files"]), most))
         if spec.get("address_space_bytes"):
             size = int(spec["address_space_bytes"])
             resource.setrlimit(resource.RLIMIT_AS, (size, size))

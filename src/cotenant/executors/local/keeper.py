@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import resource
 import select
 import time
 from collections import deque
@@ -33,6 +34,7 @@ from cotenant.shares.backends.detect import for_cores, for_gpus
 __all__ = ["Keeper", "started_report"]
 
 _STALE, _TAKEN, _BROKEN = 3, 4, 5
+_FILES = 16_384
 
 
 class Keeper:
@@ -87,6 +89,7 @@ class Keeper:
         self.devices = {device.device: device for device in devices}
         self._epoch, self._limits = 0, limits or Limits()
         self._base = os.environ if base is None else base
+        _many_files()
         for name in ("jobs", "live"):
             Path(self.state_dir, name).mkdir(mode=0o700, parents=True, exist_ok=True)
         scope = f"cotenant-{os.getuid()}-{_short(self.state_dir)}"
@@ -98,6 +101,7 @@ class Keeper:
         self._attempts: dict[tuple[int, int], Attempt] = {}
         self._reports: deque[Report] = deque()
         self._vanished: list[tuple[Attempt, str]] = []
+        self._leaving: list[Attempt] = []
         self._by_descriptor: dict[int, Attempt] = {}
         self._sampler = Sampler(self.holding, sample_s)
         self.watch = DeviceWatch(
@@ -141,6 +145,9 @@ class Keeper:
 
     def _work(self) -> None:
         """Everything that is due."""
+        for leaving in self._leaving:
+            leaving.reap()
+        self._leaving = [attempt for attempt in self._leaving if attempt.ours]
         waiting, self._vanished = self._vanished, []
         for attempt, why in waiting:
             self._lost(attempt, why)
@@ -268,6 +275,9 @@ class Keeper:
             self._by_descriptor.pop(attempt.pidfd, None)
             self._poll.unregister(attempt.pidfd)
         attempt.reap()
+        if attempt.ours:
+            # It has written its end and is about to leave.
+            self._leaving.append(attempt)
         attempt.close()
         self._attempts.pop(attempt.key, None)
 
@@ -340,6 +350,14 @@ def _open_fifo(path: str) -> int:
         os.mkfifo(path, 0o600)
     # For writing, too: else the last shepherd that closes it would be an end of file for ever.
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _many_files() -> None:
+    """Two descriptors for each running attempt; jobs get the limit that was there before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < _FILES:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(_FILES, hard), hard))
 
 
 def _drain(descriptor: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,10 @@ from cotenant.executors.local.outputs import LOG_BYTES, LOG_KEEP
 from cotenant.model.liveports import Launch
 
 __all__ = ["Limits", "prepare", "spawn"]
+
+
+OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+"""Limit of open files as this process was started with: the host raises its own."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +114,7 @@ def _words(launch: Launch, limits: Limits, state_dir: str) -> dict[str, Any]:
         "term_s": limits.term_s,
         "log_bytes": limits.log_bytes,
         "log_keep": limits.log_keep,
+        "open_files": OPEN_FILES,
     }
 
 
