@@ -7,7 +7,9 @@ the level first: what waits makes no progress, so the copy stays true until the 
 from __future__ import annotations
 
 import copy
+import heapq
 
+from cotenant.model.placement import Placement
 from cotenant.model.plan import Hold, Start
 from cotenant.model.records import JobRecord, Status, order_key
 from cotenant.model.view import View
@@ -23,6 +25,7 @@ LEVEL_STEP = 1 << 36
 """Of keys: above all ids, below a step of priority."""
 _BAND_STEP = LEVEL_STEP // BANDS
 """Of keys: one band of what tenants used lately, within a level."""
+_SWEEP = 256
 _MOST_VERDICTS = 1 << 19
 """When so many verdicts are kept, some 100 MiB, all is worked out anew from what is there: sets come and go."""
 
@@ -95,6 +98,9 @@ class RankedCandidates(Candidates):
         self._copies: dict[int, JobRecord] = {}
         self.tenants: dict[str, int] = {}
         self.claimed: dict[int, JobRecord] = {}
+        self._awake: dict[int, None] = {}
+        self._asleep: dict[int, list[int]] = {}
+        self._late: list[tuple[float, int]] = []
         super()._fill()
 
     def _ranked(self, record: JobRecord) -> JobRecord:
@@ -113,6 +119,7 @@ class RankedCandidates(Candidates):
         """A job waits, in its place in the order, or is kept devices for."""
         if record.reserved:
             self.claimed[record.id] = record
+            self._awake[record.id] = None
             return
         ranked = self._copies[record.id] = self._ranked(record)
         tenant = record.job.tenant
@@ -124,6 +131,7 @@ class RankedCandidates(Candidates):
         ranked = self._copies.pop(record.id, None)
         if ranked is None:
             self.claimed.pop(record.id, None)
+            self._awake.pop(record.id, None)
             return
         ranked.status = record.status
         self._left(ranked)
@@ -138,14 +146,40 @@ class RankedCandidates(Candidates):
                 record = records[job_id]
                 self._withdraw(record)
                 self.claimed[job_id] = record
+            self._awake[job_id] = None
         dropped = False
         for job_id in gone:
             record = self.claimed.pop(job_id)
+            self._awake.pop(job_id, None)
             if not record.status and job_id in records:
                 dropped = True
                 self.enqueued(record)
         if dropped or not (owners or gone):
             super().capacity(devices)
+
+    def vacated(self, record: JobRecord, place: Placement) -> None:
+        """Devices are empty: who waited for that is looked at again."""
+        for job_id in self._asleep.pop(record.id, ()):
+            if job_id in self.claimed:
+                self._awake[job_id] = None
+        super().vacated(record, place)
+
+    def restless(self, now: float) -> list[int]:
+        """Jobs that devices are kept for, less those that wait for a job which stops."""
+        while self._late and self._late[0][0] <= now:
+            job_id = heapq.heappop(self._late)[1]
+            if job_id in self.claimed:
+                self._awake[job_id] = None
+        return sorted(self._awake)
+
+    def sleep(self, job_id: int, stopping: int, until_s: float) -> None:
+        """Nothing can be done for a job before another has stopped, its devices change, or it is overdue."""
+        del self._awake[job_id]
+        self._asleep.setdefault(stopping, []).append(job_id)
+        if until_s < float("inf"):
+            heapq.heappush(self._late, (until_s, job_id))
+            if len(self._late) > 2 * len(self.claimed) + _SWEEP:
+                self._late = sorted({entry for entry in self._late if entry[1] in self.claimed})
 
     def _withdraw(self, record: JobRecord) -> None:
         ranked = self._copies.pop(record.id, None)

@@ -30,11 +30,18 @@ _INF = math.inf
 
 def honour(view: View, index: RankedCandidates, giving: Yielding, longest_wait_s: float) -> Plan | None:
     """The next step for jobs that devices are kept for; None if all must wait."""
-    for job_id in sorted(index.claimed):
+    ledger, running, now = view.ledger, view.running, view.now
+    for job_id in index.restless(now):
         record = index.claimed[job_id]
         decisions = _step(view, index, giving, record, longest_wait_s)
         if decisions:
             return Plan(decisions, again=True)
+        due_s = record.queued_s + longest_wait_s if longest_wait_s else _INF
+        if due_s > now:
+            here = (j for d in record.reserved for j in ledger.residents[d])
+            stopping = next((j for j in here if running[j].status == Status.STOPPING), None)
+            if stopping is not None:
+                index.sleep(job_id, stopping, due_s)
     return None
 
 
