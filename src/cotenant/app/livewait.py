@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to", "wait_for"]
 
 _POLL_S = (0.1, 1.0)
+_FEW = 8
 
 
 def add_to(app: typer.Typer) -> None:
@@ -56,7 +57,7 @@ def wait_for(
     left, found = list(dict.fromkeys(numbers)), {}
     pause, deadline = _POLL_S[0], None if limit_s is None else time.monotonic() + limit_s
     while left:
-        for number in list(left):
+        for number in _perhaps_ended(client, left):
             job = client.job(number)
             if job.status in ENDED:
                 left.remove(number)
@@ -72,6 +73,14 @@ def wait_for(
             time.sleep(pause)
             pause = min(pause * 1.5, _POLL_S[1])
     return found
+
+
+def _perhaps_ended(client: Client, numbers: Sequence[int]) -> list[int]:
+    """Those worth asking for: of many, only those that are no more in the list of what goes on."""
+    if len(numbers) <= _FEW:
+        return list(numbers)
+    live = {job.id for job in client.jobs(live=True, limit=100_000)}
+    return [number for number in numbers if number not in live]
 
 
 def _ended(job: JobView) -> dict[str, Any]:
