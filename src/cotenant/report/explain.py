@@ -22,6 +22,7 @@ from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
 from cotenant.report.phrases import at, devices_named, facts_in_words, plural, rule
 from cotenant.report.promises import Promises
+from cotenant.report.real import REAL, how_ended, sentence
 from cotenant.report.reasons import meaning
 from cotenant.report.runtimes import Expected, expectation, run_against
 from cotenant.report.stage import Stage
@@ -122,6 +123,7 @@ class _Story:
         self._verdict = ""
         self._stopped_for = ""
         self._asked: Reason | None = None
+        self._wished_s = -1.0
         self._expected: Expected = None
         self._changes = Changes()
         self._foreseen = Foreseen(-1)
@@ -218,7 +220,8 @@ class _Story:
             last.count, last.last_t = last.count + 1, event.t
             return
         self._until_now(event.t)
-        found = Refusal(event.t, event.decision, str(event.reason), event.facts, last_t=event.t)
+        wished = self._wished_s == event.t
+        found = Refusal(event.t, event.decision, str(event.reason), event.facts, 1, event.t, wished)
         self._refused[len(self._steps)] = found
         self._step(event.t, "refused", "")  # its words are known once it is known how often
         if self._waits and self._waits[-1].end_s is None:
@@ -237,9 +240,8 @@ class _Story:
         never = event.reason in tuple(r.value for r in Reason if r.hopeless)
         self._outcome = "cancelled" if event.reason.startswith("cancel") else "rejected"
         numbers = f" ({facts_in_words(event.facts)})" if event.facts else ""
-        word = "REJECTED" if self._outcome == "rejected" else "CANCELLED"
         kind = " Waiting would not have helped." if never else ""
-        self._verdict = f"{word} {event.reason}: {meaning(event.reason)}{numbers}.{kind}"
+        self._verdict = f"{self._outcome.upper()} {event.reason}: {meaning(event.reason)}{numbers}.{kind}"
         self._step(event.t, self._outcome, f"{self._verdict} It had waited {format_duration(waited)}.")
 
     def started(self, event: ev.Started, stage: Stage) -> None:
@@ -249,11 +251,8 @@ class _Story:
         silent = f" ({wait.why})" if wait is not None and wait.silent and wait.why else ""
         self._outcome = "running"
         verb = "Resumed" if event.resumed else f"Started (attempt {event.attempt})"
-        share = (
-            "whole"
-            if event.share is None
-            else f"{event.share.mode}, {event.share.compute_milli / 10:g} % guaranteed"
-        )
+        part = event.share
+        share = "whole" if part is None else f"{part.mode}, {part.compute_milli / 10:g} % guaranteed"
         why = rule(event.why)
         nodes = stage.nodes(event.devices)
         where = f"{devices_named(event.devices)} on {plural(nodes, 'node')}"
@@ -289,9 +288,15 @@ class _Story:
 
     def held(self, event: ev.SuspendRequested | ev.ResumeRequested | ev.Awaited, stage: Stage) -> None:
         """Its owner holds it or lets it go, or it awaits other jobs, or no longer."""
+        self._wished_s = event.t
         self._asked, told = set_aside(event)
         self._aside(event.t)
         self._step(event.t, "asked", told)
+
+    def real(self, event: Any, stage: Stage) -> None:
+        """Its process runs or stands still, or its owner wants it to have another share."""
+        self._wished_s = event.t
+        self._step(event.t, *sentence(event))
 
     def suspended(self, event: ev.Suspended, stage: Stage) -> None:
         """It is in the queue again."""
@@ -304,7 +309,7 @@ class _Story:
     def ended(self, event: ev.Ended, stage: Stage) -> None:
         """An attempt ended."""
         lost = f", {format_duration(event.lost_s)} of work lost" if event.lost_s else ""
-        kept = f"{format_duration(event.work_s)} of useful work{lost}"
+        kept = f"{format_duration(event.work_s)} of useful work{lost}{how_ended(event)}"
         if event.final:
             self._outcome = event.outcome
             self._verdict = f"{event.outcome} at {at(event.t)} with {kept}."
@@ -312,11 +317,8 @@ class _Story:
             self._step(event.t, event.outcome, f"Ended: {event.outcome}, {kept}")
         else:
             self._queue(event.t, stage.ahead(event.id)[0])
-            self._step(
-                event.t,
-                "again",
-                f"Attempt {event.attempt} ended ({event.outcome}, {kept}); queued again{self._for_whom()}.",
-            )
+            text = f"Attempt {event.attempt} ended ({event.outcome}, {kept}); queued again{self._for_whom()}."
+            self._step(event.t, "again", text)
 
     def moved(self, event: ev.Moved, stage: Stage) -> None:
         """It changes place."""
@@ -393,4 +395,5 @@ _HANDLERS: dict[type, Callable[[_Story, Any, Stage], None]] = {
     ev.SuspendRequested: _Story.held,
     ev.ResumeRequested: _Story.held,
     ev.Awaited: _Story.held,
+    **dict.fromkeys(REAL, _Story.real),
 }

@@ -62,14 +62,16 @@ class Refusal(msgspec.Struct):
     facts: dict[str, Any]
     count: int = 1
     last_t: float = 0.0
+    wished: bool = False
 
     @property
     def text(self) -> str:
         """One sentence."""
         numbers = f" ({facts_in_words(self.facts)})" if self.facts else ""
         again = f" Refused {self.count:,} times, last at {at(self.last_t)}." if self.count > 1 else ""
+        whose = "its owner's wish" if self.wished else "the policy's decision"
         return (
-            f"REFUSED {self.reason}: the policy's decision to {self.decision} it breaks a rule: "
+            f"REFUSED {self.reason}: {whose} to {self.decision} it breaks a rule: "
             f"{meaning(self.reason)}{numbers}.{again}"
         )
 

@@ -1,0 +1,51 @@
+"""What the story of a job says where jobs are real: processes, pauses, wishes of their owners, exit codes."""
+
+from __future__ import annotations
+
+from cotenant.model import events as ev
+from cotenant.model.quantities import format_bytes
+from cotenant.report.phrases import plural
+from cotenant.report.tables import show
+
+__all__ = ["REAL", "how_ended", "sentence"]
+
+Real = ev.Launched | ev.Paused | ev.ResizeRequested
+REAL: tuple[type, ...] = (ev.Launched, ev.Paused, ev.ResizeRequested)
+"""Events that ``sentence`` tells of."""
+
+
+def sentence(event: Real) -> tuple[str, str]:
+    """A kind of step, and a sentence.
+
+    >>> sentence(ev.ResizeRequested(1.0, 3, compute_milli=300, gpus=2))
+    ('asked', 'Its owner asks for 30 % of each device, 2 devices.')
+    >>> sentence(ev.Launched(1.0, 3, 1, 2, pid=77))
+    ('launched', 'Its process runs (pid 77).')
+    """
+    if isinstance(event, ev.Launched):
+        return "launched", f"Its process runs (pid {event.pid})."
+    if isinstance(event, ev.Paused):
+        if event.paused:
+            return "paused", "Stopped by signal; it holds its memory and does no work."
+        return "paused", "Goes on where it was stopped."
+    asked = []
+    if event.compute_milli >= 0:
+        asked.append(f"{event.compute_milli / 10:g} % of each device")
+    if event.compute_limit_milli >= 0:
+        asked.append(f"at most {event.compute_limit_milli / 10:g} % of each device")
+    if event.memory_bytes >= 0:
+        asked.append(f"{format_bytes(event.memory_bytes)} on each device")
+    if event.gpus >= 0:
+        asked.append(plural(event.gpus, "device"))
+    return "asked", f"Its owner asks for {', '.join(asked) or 'nothing else'}."
+
+
+def how_ended(event: ev.Ended) -> str:
+    """Exit code, signal and what else is known of an end, in brackets; empty in simulations.
+
+    >>> how_ended(ev.Ended(1.0, 0, 1, "failed", 5.0, code=-9, detail="out of memory"))
+    ' (signal 9: out of memory)'
+    """
+    code = f"signal {-event.code}" if event.code < 0 else f"exit code {event.code}" if event.code else ""
+    told = ": ".join(part for part in (code, show(event.detail) if event.detail else "") if part)
+    return f" ({told})" if told else ""

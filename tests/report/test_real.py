@@ -1,0 +1,48 @@
+"""The story of a real job: processes, wishes of its owner, and how it ended."""
+
+from __future__ import annotations
+
+from cotenant.model import events as ev
+from cotenant.model.cluster import Cluster, DeviceType, Node
+from cotenant.model.jobs import Job
+from cotenant.model.plan import Reason
+from cotenant.model.quantities import GIB
+from cotenant.report.explain import explain_events
+
+CLUSTER = Cluster(
+    types=(DeviceType(name="x", memory_bytes=24 * GIB),), nodes=(Node(name="n", gpus=(("x", 2),)),)
+)
+OPENED = ev.Opened(0.0, 1, "0", 0, "fifo", {}, {}, CLUSTER, {}, {}, {})
+
+
+def told(*events: ev.Event) -> list[str]:
+    story = explain_events([OPENED, ev.Submitted(0.0, Job(0, "a", 0.0)), *events], 0)
+    return [step.text for step in story.steps]
+
+
+def test_process_pause_and_exit_code_are_told() -> None:
+    lines = told(
+        ev.Started(1.0, 0, 1, (0,)),
+        ev.Launched(2.0, 0, 1, 1, 4711, 9),
+        ev.Paused(3.0, 0, 1),
+        ev.Paused(4.0, 0, 1, paused=False),
+        ev.Ended(9.0, 0, 1, "failed", 5.0, code=-9, detail="out of memory"),
+    )
+    assert lines[2:5] == [
+        "Its process runs (pid 4711).",
+        "Stopped by signal; it holds its memory and does no work.",
+        "Goes on where it was stopped.",
+    ]
+    assert "(signal 9: out of memory)" in lines[5]
+
+
+def test_what_its_owner_wished_and_was_refused_is_not_blamed_on_the_policy() -> None:
+    lines = told(
+        ev.Started(1.0, 0, 1, (0,)),
+        ev.ResizeRequested(2.0, 0, memory_bytes=GIB),
+        ev.Refused(2.0, 0, "resize", Reason.MEMORY),
+        ev.Refused(3.0, 0, "stop", Reason.MIN_QUANTUM),
+    )
+    assert lines[2] == "Its owner asks for 1,024 MiB on each device."
+    assert lines[3].startswith("REFUSED memory: its owner's wish to resize it breaks a rule")
+    assert lines[4].startswith("REFUSED minimum-quantum: the policy's decision to stop it breaks a rule")
