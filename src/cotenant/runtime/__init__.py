@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from cotenant.errors import StateError
 from cotenant.runtime.entry import attach
+from cotenant.runtime.resumable import Resumable
 from cotenant.runtime.run import SUSPENDED, Run, Suspended
 from cotenant.runtime.statusfile import Status, StatusFile
 
-__all__ = ["SUSPENDED", "Run", "StateError", "Status", "StatusFile", "Suspended", "attach"]
+__all__ = ["SUSPENDED", "Resumable", "Run", "StateError", "Status", "StatusFile", "Suspended", "attach"]
