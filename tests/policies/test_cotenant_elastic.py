@@ -23,7 +23,11 @@ FREE = Settings(restore_s=0.0)
 
 
 def make(shape: str | Cluster, policy: Cotenant | None = None, **options: Any) -> Harness:
-    return Harness(shape, policy or Cotenant(quantum_s=60.0), **{"settings": FREE, "forecast": FixedForecast(), **options})
+    return Harness(
+        shape,
+        policy or Cotenant(quantum_s=60.0),
+        **{"settings": FREE, "forecast": FixedForecast(), **options},
+    )
 
 
 def sizes(run: HarnessRun, name: str) -> list[tuple[float, int, str]]:
