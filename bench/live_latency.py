@@ -195,7 +195,9 @@ def cost(state: Path, jobs: int, seconds: float) -> dict[str, float]:
             while (counts := client.get("/v1/status").json()["counts"])["running"] < jobs:
                 print("running:", counts["running"], file=sys.stderr)
                 time.sleep(1.0)
-        time.sleep(5.0)
+            settled = -1
+            while settled != (settled := client.get("/v1/status").json()["events"]):
+                time.sleep(5.0)  # every process has been started and has told so
         begun, before = time.monotonic(), used(process.pid)
         time.sleep(seconds)
         share = (used(process.pid) - before) / (time.monotonic() - begun)

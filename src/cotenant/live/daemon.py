@@ -139,8 +139,13 @@ class Daemon:
             )
             if self._stopped.is_set() or self._failed is not None:
                 works.stop()
-            works.serve(lambda url: self._answers(url, lease, begun))
-            works.run()
+            # Jobs do not wait for the API: what was decided is carried out while it comes up.
+            serving = threading.Thread(target=self._serve, args=(works, lease, begun), name="cotenant-serve")
+            serving.start()
+            try:
+                works.run()
+            finally:
+                serving.join()
         except (FencedError, StoreError) as error:
             self._failed = self._failed or error
         finally:
@@ -148,6 +153,13 @@ class Daemon:
         if self._failed is not None:
             raise self._failed
         return 0
+
+    def _serve(self, works: Works, lease: Lease, begun: float) -> None:
+        try:
+            works.serve(lambda url: self._answers(url, lease, begun))
+        except Exception as error:  # of whatever kind: it is raised again where the daemon ends
+            self._failed = self._failed or error
+            self.stop()
 
     def _clock(self) -> BootClock:
         began = float(self._store.recall("began_wall_s") or time.time())
