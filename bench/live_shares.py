@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +27,7 @@ from cotenant.executors.local.host import LocalHost
 from cotenant.executors.local.trees import TreeClock
 from cotenant.model.liveports import AttemptEnded, AttemptStarted, Launch
 from cotenant.model.placement import Share
-from cotenant.shares.backends.base import Backend
+from cotenant.shares.backends.base import Backend, Want
 from cotenant.shares.backends.detect import for_cores
 from cotenant.shares.backends.plain import DutyCycleBackend, StepGate
 from cotenant.shares.figures import judge_share
@@ -243,7 +244,54 @@ def overhead(backend: Backend, rounds: int, loops: int) -> dict[str, float]:
         held.append(work(backend, loops))
     cpu = min(c for c, _ in held) / min(c for c, _ in plain)
     wall = min(w for _, w in held) / min(w for _, w in plain)
-    return {"least_cpu_ratio": round(cpu, 4), "least_wall_ratio": round(wall, 4)}
+    return {"least_cpu_ratio": round(cpu, 4), "least_wall_ratio": round(wall, 4), **inside(backend)}
+
+
+ALTERNATE = (
+    FIRST
+    + """
+import json, statistics, sys, time
+groups, loops = json.loads(sys.argv[1]), range(400_000)
+took = {name: [] for name in groups}
+def work():
+    begun = time.process_time()
+    for _ in loops: pass
+    return time.process_time() - begun
+for turn in range(240):
+    for name in sorted(groups, reverse=turn % 2 == 1):
+        for path in groups[name]: open(path, "w").write(str(os.getpid()))
+        took[name].append(work())
+ratios = [a / b for a, b in zip(took["inside"], took["outside"])]
+print(json.dumps([statistics.median(ratios), 1.2533 * statistics.stdev(ratios) / len(ratios) ** 0.5]))
+"""
+)
+
+
+def inside(backend: Backend) -> dict[str, float]:
+    """One process that goes in and out of a group with a quota of 100%: the same work, pair by pair."""
+    want = Want(key="99.0", share=Share("spatial", 1 << 30, 1000, 1000), cores=device().cores)
+    paths = [Path(path) for path in backend.apply(want).procs]
+    if not paths:
+        return {}
+    groups = {
+        "inside": [str(p) for p in paths],
+        "outside": [str(p.parent.parent.parent / p.name) for p in paths],
+    }
+    try:
+        words = [
+            "taskset",
+            "-c",
+            str(device().cores[0]),
+            sys.executable,
+            "-S",
+            "-c",
+            ALTERNATE,
+            json.dumps(groups),
+        ]
+        ratio, error = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    finally:
+        backend.remove("99.0")
+    return {"paired_cpu_ratio": round(ratio, 5), "its_standard_error": round(error, 5)}
 
 
 def idle_shepherds(count: int, seconds: float) -> dict[str, float]:
