@@ -62,6 +62,15 @@ def test_version_1_holds_quota_weight_and_memory(one: CgroupV1) -> None:
     assert not any(path.exists() for path in folders.values())
 
 
+def test_what_another_scheduler_tidied_away_is_made_again(one: CgroupV1) -> None:
+    weight = (one._parents["cpu"] / "cpu.shares").read_text()
+    assert int(weight) >= 1024
+    one.tidy()
+    assert not one._parents["cpu"].exists()
+    one.apply(want(Share("spatial", 0, 500, 500)))
+    assert (one._parents["cpu"] / "cpu.shares").read_text() == weight
+
+
 def test_version_1_is_not_taken_where_it_cannot_be_written(tmp_path: Path) -> None:
     mounts = f"cgroup {tmp_path} cgroup rw,cpu 0 0"
     assert CgroupV1.detect("x", mounts=mounts, groups="1:cpu:/") is None, (

@@ -35,12 +35,7 @@ class CgroupV1:
 
     def __init__(self, parents: dict[str, Path], scope: str) -> None:
         self._parents = {name: path / scope for name, path in parents.items()}
-        for name, path in self._parents.items():
-            path.mkdir(exist_ok=True)
-            if name == "cpu":
-                with contextlib.suppress(OSError):
-                    # All jobs together weigh as much as a process outside on every core that they use.
-                    put(path / "cpu.shares", 1024 * (read_cores() or 1))
+        self._ready()
         self.enforcement = Enforcement(
             memory="hard" if "memory" in parents else "none",
             compute="averaged" if "cpu" in parents else "none",
@@ -67,6 +62,17 @@ class CgroupV1:
         except OSError:
             return None
 
+    def _ready(self) -> None:
+        """Make the folders of all groups; a scheduler that gave up its lead may have tidied them away."""
+        for name, path in self._parents.items():
+            if path.is_dir():
+                continue
+            path.mkdir(exist_ok=True)
+            if name == "cpu":
+                with contextlib.suppress(OSError):
+                    # All jobs together weigh as much as a process outside on every core that they use.
+                    put(path / "cpu.shares", 1024 * (read_cores() or 1))
+
     def _folders(self, key: str) -> dict[str, Path]:
         return {name: path / key for name, path in self._parents.items()}
 
@@ -74,8 +80,9 @@ class CgroupV1:
         """Make the groups and set the limits."""
         folders = self._folders(want.key)
         try:
+            self._ready()
             for path in folders.values():
-                path.mkdir(parents=True, exist_ok=True)
+                path.mkdir(exist_ok=True)
             self.adjust(want)
         except OSError:
             self.remove(want.key)

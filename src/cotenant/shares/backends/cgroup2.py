@@ -71,6 +71,10 @@ class CgroupV2:
         """Make the group and set the limits."""
         folder = self._parent / want.key
         try:
+            if not self._parent.is_dir():
+                # A scheduler that gave up its lead may have tidied it away.
+                self._parent.mkdir(exist_ok=True)
+                _hand_down(self._parent, set(self._controllers))
             folder.mkdir(exist_ok=True)
             self.adjust(want)
         except OSError:
