@@ -189,47 +189,46 @@ def test_paused_a_job_holds_its_memory_and_does_no_work() -> None:
     assert (record.paused, record.work_at(30.0)) == (False, 15.0)
 
 
-class TestForeignUse:
-    """C22: someone outside the scheduler uses the card."""
+def test_c22_its_memory_is_kept_and_whole_devices_are_refused() -> None:
+    s = Scene()
+    s.submit(0, 1, memory_bytes=16 * GIB)
+    s.apply(ev.ForeignUse(0.0, 0, 10 * GIB, (4711,)))
+    record, ledger = s.state.records[0], s.state.ledger
+    assert ledger.free_memory == [14 * GIB, 24 * GIB]
+    assert ledger.tightest(0, 1) == (1,)
+    s.apply(ev.Started(1.0, 1, 1, (1,)))
+    reason, facts = why_not(ledger, record.shape)
+    assert reason == Reason.FOREIGN_USE
+    assert facts == {"device": 0, "foreign_bytes": 10 * GIB, "pids": [4711]}
+    assert "outside" in meaning(reason)
+    assert "starts by itself" in remedy(reason)
+    s.apply(ev.ForeignUse(2.0, 0))
+    assert ledger.tightest(0, 1) == (0,)
+    assert not ledger.impaired
 
-    def test_its_memory_is_kept_and_whole_devices_are_refused(self) -> None:
-        s = Scene()
-        s.submit(0, 1, memory_bytes=16 * GIB)
-        s.apply(ev.ForeignUse(0.0, 0, 10 * GIB, (4711,)))
-        record, ledger = s.state.records[0], s.state.ledger
-        assert ledger.free_memory == [14 * GIB, 24 * GIB]
-        assert ledger.tightest(0, 1) == (1,)
-        s.apply(ev.Started(1.0, 1, 1, (1,)))
-        reason, facts = why_not(ledger, record.shape)
-        assert reason == Reason.FOREIGN_USE
-        assert facts == {"device": 0, "foreign_bytes": 10 * GIB, "pids": [4711]}
-        assert "outside" in meaning(reason)
-        assert "starts by itself" in remedy(reason)
-        s.apply(ev.ForeignUse(2.0, 0))
-        assert ledger.tightest(0, 1) == (0,)
-        assert not ledger.impaired
 
-    def test_who_comes_beside_takes_what_is_left_and_never_less_than_nothing_is_offered(self) -> None:
-        s = Scene()
-        s.submit(0, 1)
-        s.apply(ev.ForeignUse(0.0, 0, 10 * GIB, (1,)), ev.Started(1.0, 0, 1, (0,), HALF))
-        assert s.state.ledger.free_memory[0] == 6 * GIB
-        s.apply(ev.ForeignUse(2.0, 0, 20 * GIB, (1,)))
-        assert s.state.ledger.free_memory[0] == 0
-        s.apply(ev.Suspended(3.0, 0, 1, 1.0))
-        assert s.state.ledger.free_memory[0] == 4 * GIB
-        s.apply(ev.ForeignUse(4.0, 0))
-        assert s.state.ledger.free_memory[0] == 24 * GIB
+def test_c22_who_comes_beside_takes_what_is_left_and_never_less_than_nothing_is_offered() -> None:
+    s = Scene()
+    s.submit(0, 1)
+    s.apply(ev.ForeignUse(0.0, 0, 10 * GIB, (1,)), ev.Started(1.0, 0, 1, (0,), HALF))
+    assert s.state.ledger.free_memory[0] == 6 * GIB
+    s.apply(ev.ForeignUse(2.0, 0, 20 * GIB, (1,)))
+    assert s.state.ledger.free_memory[0] == 0
+    s.apply(ev.Suspended(3.0, 0, 1, 1.0))
+    assert s.state.ledger.free_memory[0] == 4 * GIB
+    s.apply(ev.ForeignUse(4.0, 0))
+    assert s.state.ledger.free_memory[0] == 24 * GIB
 
-    def test_it_comes_and_goes_while_a_job_has_the_whole_device(self) -> None:
-        s = Scene()
-        s.submit(0)
-        s.apply(ev.Started(0.0, 0, 1, (0,)), ev.ForeignUse(1.0, 0, GIB, (1,)))
-        assert s.state.ledger.free_memory[0] == 0
-        s.apply(ev.Suspended(2.0, 0, 1, 1.0))
-        assert s.state.ledger.free_memory[0] == 23 * GIB
-        s.apply(ev.ForeignUse(3.0, 0))
-        assert s.state.ledger.free_memory[0] == 24 * GIB
+
+def test_c22_it_comes_and_goes_while_a_job_has_the_whole_device() -> None:
+    s = Scene()
+    s.submit(0)
+    s.apply(ev.Started(0.0, 0, 1, (0,)), ev.ForeignUse(1.0, 0, GIB, (1,)))
+    assert s.state.ledger.free_memory[0] == 0
+    s.apply(ev.Suspended(2.0, 0, 1, 1.0))
+    assert s.state.ledger.free_memory[0] == 23 * GIB
+    s.apply(ev.ForeignUse(3.0, 0))
+    assert s.state.ledger.free_memory[0] == 24 * GIB
 
 
 def test_live_turns_stay_in_memory_so_they_must_fit_together() -> None:

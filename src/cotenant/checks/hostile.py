@@ -105,8 +105,12 @@ class TrueWorld:
             if self._heap:
                 upcoming.append(self._heap[0][0])
             self.now = max(self.now, min(upcoming))
-            while self._heap and self._heap[0][0] <= self.now:
-                heapq.heappop(self._heap)[2]()
+            self.settle()
+
+    def settle(self) -> None:
+        """Let happen what was to happen by now."""
+        while self._heap and self._heap[0][0] <= self.now:
+            heapq.heappop(self._heap)[2]()
 
     def _tell(self, report: Report) -> None:
         nature, rng = self.nature, self.rng

@@ -216,6 +216,7 @@ class Trial:
         """Is it time for the world to turn kind, or to end?"""
         world = self.world
         if not self._kind and world.now >= HOSTILE_S:
+            world.settle()
             self._kind = True
             world.nature = world.nature.kind()
             self.disk.full = False

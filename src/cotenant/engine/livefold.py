@@ -79,14 +79,15 @@ class LiveFold(Source):
         return LEAVE if record.status == Status.RUNNING else None
 
     def _resume_requested(self, event: ev.ResumeRequested) -> str | None:
-        """Returns something if the job is to go on where it was paused."""
+        """Returns something if the job is to go on where it was paused, or is about to be."""
         record = self.live(event.id)
         if record is None:
             return None
         record.note(held=False)
         if record.status == Status.HELD:
             self._back(record, event.t)
-        return "go on" if record.paused else None
+        still = record.status == Status.RUNNING and not record.job.suspendable
+        return "go on" if record.paused or still else None
 
     def _awaited(self, event: ev.Awaited) -> None:
         record = self.live(event.id)
@@ -157,7 +158,8 @@ class LiveFold(Source):
         record = self.running.get(event.id)
         if record is None:
             raise IllegalEventError(f"job {event.id} is paused at {event.t}, but it does not run")
-        record.note(paused=event.paused)
+        # Its user asked for it: if it loses its place now, it does not come back by itself.
+        record.note(paused=event.paused, held=event.paused)
         if event.paused:
             record.work_s, record.rated_s, record.rate = record.work_at(event.t), event.t, 0.0
             for hook in self.hooks["rated"]:

@@ -172,6 +172,11 @@ class Acting:
         ours = set()
         for run in executor.runs.values():
             ours.add((run.id, run.serial))
+            here = found.get((run.id, run.serial))
+            stands = run.turned or run.halted
+            settled = not run.want and run.phase == "up" and run.halt is None
+            if here is not None and settled and here.paused != stands:
+                self._host.pause(run.id, run.attempt, run.serial, stands)
             if run.former is not None:
                 ours.add((run.id, run.former.serial))
             elif run.phase == "up":

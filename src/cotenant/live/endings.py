@@ -62,6 +62,7 @@ class Endings:
 
     def _left(self, event: ev.Suspended | ev.Ended) -> None:
         self.wants.pop(event.id, None)
+        self.halts.pop(event.id, None)
         self._places.pop(event.id, None)
         if isinstance(event, ev.Suspended) or not event.final:
             self.base[event.id] = 0.0 if getattr(event, "outcome", "") == "failed" else event.work_s

@@ -208,7 +208,8 @@ class LiveExecutor:
         run = self.runs.get(job_id)
         if run is None or run.want or run.phase != "up" or self.asked(job_id).suspend != "pause":
             return False
-        run.halt, run.asked_s = paused, -math.inf
+        if paused != (run.halted if run.halt is None else run.halt):
+            run.halt, run.asked_s = paused, -math.inf
         return True
 
     def drain(self) -> list[ev.Event]:
@@ -318,6 +319,8 @@ class LiveExecutor:
         run.settle(self._t)
         beside = self.speeds.beside(run)
         event = self.endings.of(run, told, self.asked(run.id), self._t, beside)
+        if run.halt:
+            self.out.append(ev.Paused(self._t, run.id, run.attempt))  # it was about to be, and stays away
         self.out.append(event)
         del self.runs[run.id]
         if isinstance(event, ev.Ended) and event.outcome == "done":

@@ -97,7 +97,10 @@ class ResizeRequested(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag=
 
 
 class Paused(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="paused", omit_defaults=True):
-    """A running job was stopped by signal, or goes on: stopped, it holds its memory and does no work."""
+    """A running job was stopped by signal as its user asked, or goes on.
+
+    Stopped, it holds its memory and does no work; if it loses its devices meanwhile, it is held.
+    """
 
     t: float
     id: int
