@@ -216,6 +216,37 @@ def test_arrays_and_sweeps_are_jobs_of_their_own_that_know_their_part() -> None:
     ]
 
 
+@pytest.mark.parametrize("words", [("top",), ("ps", "--watch"), ("logs", "-f", "seen")])
+def test_on_a_terminal_it_is_drawn_anew_until_ctrl_c_which_leaves_the_terminal_as_it_was(
+    words: tuple[str, ...],
+) -> None:
+    import pty
+    import select
+
+    submit("seen", SLOW, "--env", "PYTHONUNBUFFERED=1")
+    process, terminal = pty.fork()
+    if process == 0:
+        os.environ.update(TERM="xterm", COLUMNS="120", LINES="30")
+        os.execv(sys.executable, [sys.executable, "-m", "cotenant", *words])
+    out, asked, end = b"", False, time.monotonic() + 60
+    while time.monotonic() < end:
+        if not select.select([terminal], [], [], 0.1)[0]:
+            continue
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:
+            break
+        out += part
+        if not asked and (b"seen" in out or (words[0] == "logs" and b"2\r\n" in out)):
+            os.kill(process, signal.SIGINT)
+            asked = True
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
+    assert b"Traceback" not in out
+    assert out.count(b"\x1b[?1049h") == out.count(b"\x1b[?1049l") == (words[0] != "logs")
+    assert out.count(b"\x1b[?25l") == out.count(b"\x1b[?25h")
+
+
 def test_many_jobs_are_awaited_together() -> None:
     told = read("submit", "--name", "lot", "--array", "12", "--wait", "--", "true")["jobs"]
     assert [(one["name"], one["status"]) for one in told] == [(f"lot[{i}]", "done") for i in range(12)]

@@ -90,7 +90,7 @@ def test_a_running_job_is_shown_with_its_share_slowdown_progress_and_end() -> No
         "status": "running",
         "on": "gpu0",
         "share": "40-80%",
-        "memory": "6,144",
+        "MiB": "6,144",
         "slowdown": "1.25",
         "progress": "50/200 (25%)",
         "since": "30s",

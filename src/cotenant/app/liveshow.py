@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-_RIGHT = frozenset(
-    {"job", "memory", "slowdown", "waited", "took", "exit", "priority", "waits", "busy", "since"}
-)
+_RIGHT = frozenset({"job", "MiB", "slowdown", "waited", "took", "exit", "priority", "waits", "busy", "since"})
 
 
 def add_to(app: typer.Typer) -> None:
@@ -218,7 +216,9 @@ def _watch(draw: Callable[[], Any]) -> None:
     from cotenant.errors import UnreachableError
 
     seen = draw()
-    with Live(seen, console=stdout(), screen=True, auto_refresh=False) as live:
+    live = Live(seen, console=stdout(), screen=True, auto_refresh=False)
+    try:
+        live.start()
         while True:
             live.update(seen, refresh=True)
             time.sleep(1.0)
@@ -226,3 +226,6 @@ def _watch(draw: Callable[[], Any]) -> None:
                 seen = draw()
             except UnreachableError as error:
                 seen = Group(Text(clean(str(error)), style="bold red"), Text("trying again; Ctrl-C ends"))
+    finally:
+        # Also where Ctrl-C hits the very start, which a with statement would leave open.
+        live.stop()

@@ -38,7 +38,7 @@ PS_COLUMNS = (
     "status",
     "on",
     "share",
-    "memory",
+    "MiB",
     "slowdown",
     "progress",
     "since",

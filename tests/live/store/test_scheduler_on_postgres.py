@@ -1,0 +1,83 @@
+"""A whole scheduler whose log is on PostgreSQL: killed, followed by the one that stands by, and without its database."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.live.client import Client, connect
+from cotenant.live.statedir import read_daemon
+from cotenant.live.store import check, open_store
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Any]:
+    """Starts schedulers in the foreground on one state folder; none outlives the test."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(url: str, *options: str) -> subprocess.Popen[bytes]:
+        words = ["up", "--state", str(tmp_path / "state"), "--device", "cpu:0", "--policy", "colocate"]
+        words += ["--forecast", "none", "--store", url, *options]
+        running.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "cotenant", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
+        )
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def leads(state: Path, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 90
+    while (found := read_daemon(state)) is None or found.pid != process.pid:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def job(name: str, code: str) -> dict[str, Any]:
+    command = [sys.executable, "-c", code]
+    return {"name": name, "command": command, "cwd": "/", "suspend": "restart", "gpu_memory": "100MiB"}
+
+
+def test_the_one_that_stands_by_takes_over_and_no_job_is_lost_or_runs_twice(
+    server: Any, started: Any, tmp_path: Path
+) -> None:
+    url, state, trace = server.place(), tmp_path / "state", tmp_path / "trace"
+    first = started(url)
+    leads(state, first)
+    second = started(url, "--standby")
+    code = f"import time; print('begun', file=open({str(trace)!r}, 'a')); time.sleep(3)"
+    with Client(lambda: connect(state), patience_s=90.0) as client:
+        (one,) = client.submit([("k1", job("one", code))])
+        while not trace.is_file():
+            time.sleep(0.05)
+        (two,) = client.submit([("k2", job("two", "pass"))])
+        os.kill(first.pid, signal.SIGKILL)
+        leads(state, second)
+        (again,) = client.submit([("k2", job("two", "pass"))])
+        assert (one.id, two.id, again.id, again.again) == (0, 1, 1, True)
+        end = time.monotonic() + 60
+        while {(j.name, j.status) for j in client.jobs()} != {("one", "done"), ("two", "done")}:
+            assert time.monotonic() < end, client.jobs()
+            time.sleep(0.1)
+        assert client.status().epoch == 2
+    assert trace.read_text() == "begun\n"
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(30) == 0
+    store = open_store(url, create=False)
+    assert check(store) == []
+    assert store.done_seq() == 2
+    store.close()
