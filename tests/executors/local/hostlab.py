@@ -138,8 +138,10 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
-    try:
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        pass
+    for host in made.hosts:
+        for attempt in host._attempts.values():
+            host.holding.leave(attempt)
+        host.holding.tidy()
