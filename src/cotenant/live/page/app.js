@@ -155,7 +155,7 @@ async function signIn(event) {
     $("main").focus({ preventScroll: true });
   } catch (error) {
     const wrong = error instanceof Refusal && error.status === 401;
-    say($("sign-in-error"), wrong ? "This token is not known here." : error instanceof Refusal ? `${error.message}. ${error.hint}` : "The scheduler cannot be reached.");
+    say($("sign-in-error"), wrong ? "This token is not known here." : error instanceof Refusal ? `${shown(error.message)}. ${shown(error.hint)}` : "The scheduler cannot be reached.");
     $("token").focus();
   }
 }

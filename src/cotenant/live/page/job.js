@@ -34,7 +34,7 @@ export async function refresh() {
     await output(id);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    say($("job-said"), error.message);
+    say($("job-said"), shown(error.message));
   }
 }
 
@@ -129,7 +129,7 @@ async function send(job, kind, key) {
     await command(job.id, kind, key, more);
     say($("job-said"), `${ASKS[kind][0]}: asked for, and kept even if the scheduler stops now.`);
   } catch (error) {
-    say($("job-said"), error instanceof Refusal ? `Not done: ${error.message}. ${error.hint}` : "Not done: the scheduler cannot be reached. Try again; it is safe.");
+    say($("job-said"), error instanceof Refusal ? `Not done: ${shown(error.message)}. ${shown(error.hint)}` : "Not done: the scheduler cannot be reached. Try again; it is safe.");
   }
   await refresh();
 }
