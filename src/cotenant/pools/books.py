@@ -50,7 +50,6 @@ class Books:
         try:
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30.0)
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
             with self.alone():
                 self._db.executescript(_TABLES)
         except sqlite3.Error as error:
@@ -74,9 +73,14 @@ class Books:
                     fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All of it or nothing, and on disk at the end."""
+    def transaction(self, *, durable: bool = True) -> Iterator[None]:
+        """All of it or nothing, and on disk at the end.
+
+        Not ``durable``: a loss of power may undo it (never a process that dies), until the next durable
+        one: for what need not outlive the machine, or is published later.
+        """
         try:
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +22,7 @@ class Reader:
         self._registry, self._number = registry, number
         self.job, self.version = job, version
         self.meta, self.blocks = registry._content(job, version)
+        self._used: dict[tuple[BlockId, str], None] = {}  # told to the books when closed
 
     @property
     def valid(self) -> bool:
@@ -43,14 +44,16 @@ class Reader:
                 f"version {self.version} of the state of job {self.job} was superseded while it was read; open"
                 " the newest"
             )
-        return self._registry._read(self.blocks[place])
+        data, tier = self._registry._read(self.blocks[place])
+        self._used[self.blocks[place], tier] = None
+        return data
 
     def __iter__(self) -> Iterator[bytes]:
         return (self.read(place) for place in range(len(self.blocks)))
 
     def close(self) -> None:
         """Let go of the blocks."""
-        self._registry._close_reader(self._number)
+        self._registry._close_reader(self._number, self._used)
 
     def __enter__(self) -> Reader:
         return self
@@ -119,18 +122,18 @@ class StateRegistry:
                 raise InputError(f"no tier {name!r}; known: {', '.join(self._folders)}")
         block = block_id(content)
         with self._books.alone():
-            with self._books.transaction():
-                cursor = self._books.run("INSERT OR IGNORE INTO holds VALUES (?, ?)", block, self._holder)
-            try:
+            for name in names:
+                self._store(block, content, name)
+            with self._books.transaction(durable=False):
+                now = self._books.tick()
+                self._books.run("INSERT OR IGNORE INTO blocks VALUES (?, ?)", block, len(content))
+                self._books.run("INSERT OR IGNORE INTO holds VALUES (?, ?)", block, self._holder)
                 for name in names:
-                    self._store(block, content, name)
-            except BaseException:
-                if cursor.rowcount:
-                    self.release([block])
-                raise
+                    self._books.run("INSERT OR REPLACE INTO copies VALUES (?, ?, ?)", block, name, now)
         return block
 
     def _store(self, block: BlockId, content: bytes | memoryview, tier: str) -> None:
+        """See that the file is there; until the books say so it is one that nobody knows."""
         books, folder = self._books, self._folders[tier]
         there = books.one("SELECT 1 FROM copies WHERE hash = ? AND tier = ?", block, tier)
         if not there:
@@ -140,13 +143,10 @@ class StateRegistry:
                 folder.write(block, content)
             except OSError as error:
                 raise StoreError(f"tier {tier}: block not written: {error.strerror or error}") from None
-        with books.transaction():
-            books.run("INSERT OR IGNORE INTO blocks VALUES (?, ?)", block, len(content))
-            books.run("INSERT OR REPLACE INTO copies VALUES (?, ?, ?)", block, tier, books.tick())
 
     def release(self, blocks: Sequence[BlockId]) -> None:
         """Blocks that were put and will not be published."""
-        with self._books.alone(), self._books.transaction():
+        with self._books.alone(), self._books.transaction(durable=False):
             for block in blocks:
                 self._books.run("DELETE FROM holds WHERE hash = ? AND holder = ?", block, self._holder)
 
@@ -228,7 +228,7 @@ class StateRegistry:
         NotFoundError
         """
         books = self._books
-        with books.alone(), books.transaction():
+        with books.alone(), books.transaction(durable=False):
             number = self.newest(job) if version is None else version
             if books.one("SELECT 1 FROM versions WHERE job = ? AND version = ?", job, number) is None:
                 which = "" if version is None else f" of version {version}"
@@ -246,31 +246,25 @@ class StateRegistry:
     def _valid(self, number: int) -> bool:
         return bool(self._books.one("SELECT valid FROM readers WHERE id = ?", number))
 
-    def _close_reader(self, number: int) -> None:
-        with self._books.alone(), self._books.transaction():
+    def _close_reader(self, number: int, used: Iterable[tuple[BlockId, str]]) -> None:
+        with self._books.alone(), self._books.transaction(durable=False):
             self._books.run("DELETE FROM readers WHERE id = ?", number)
+            now = self._books.tick()
+            for block, tier in used:
+                self._books.run("UPDATE copies SET used = ? WHERE hash = ? AND tier = ?", now, block, tier)
 
-    def _read(self, block: BlockId) -> bytes:
-        """A block, from the fastest tier that has it whole; copies that are not whole are given up."""
+    def _read(self, block: BlockId) -> tuple[bytes, str]:
+        """A block and its tier, the fastest that has it whole; copies that are not whole are given up."""
         problem = StateError(f"block {block[:16]}... is in no tier")
         for tier in self.tiers:
             if self._books.one("SELECT 1 FROM copies WHERE hash = ? AND tier = ?", block, tier.name) is None:
                 continue
             try:
-                data = self._folders[tier.name].read(block)
+                return self._folders[tier.name].read(block), tier.name
             except StateError as error:
                 problem = error
                 with self._books.alone():
                     self._room.discard(tier.name, [block])
-                continue
-            with self._books.alone(), self._books.transaction():
-                self._books.run(
-                    "UPDATE copies SET used = ? WHERE hash = ? AND tier = ?",
-                    self._books.tick(),
-                    block,
-                    tier.name,
-                )
-            return data
         raise problem
 
     # -- keeping ---------------------------------------------------------------------
