@@ -164,6 +164,7 @@ def test_groups_are_gone_after_the_job_and_after_a_job_that_nobody_saw_end(lab: 
     host.close()
     lab.hosts.clear()
     wait_for(lambda: not any(path.exists() for path in folders), "the shepherd removes them itself")
+    backend.tidy()
 
 
 GATED = """
