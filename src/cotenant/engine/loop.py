@@ -152,17 +152,19 @@ class Loop:
             Hold: self._answers.hold,
             Reject: self._answers.reject,
         }
-        self._begin(history, forecast, header or {}, seed)
+        self._begin(history, header or {}, seed=seed, forecast=forecast, runtime=runtime)
 
-    def _begin(
-        self, history: Iterable[ev.Event], forecast: Forecast | None, header: dict[str, Any], seed: int
-    ) -> None:
+    def _begin(self, history: Iterable[ev.Event], header: dict[str, Any], **world: Any) -> None:
         """Open a log, or go on with one."""
         state, executor, name = self.state, self.executor, type(self.policy).__name__
         told = [o.recall for o in (*self._observers, executor) if hasattr(o, "recall")]
-        runtime, told_of = self._runtime, self._foretelling
         opened = recall(
-            history, state=state, appliers=self._appliers, runtime=runtime, foretelling=told_of, tell=told
+            history,
+            state=state,
+            appliers=self._appliers,
+            runtime=self._runtime,
+            foretelling=self._foretelling,
+            tell=told,
         )
         attach = getattr(executor, "attach", None)
         found = attach(state) if attach else {}
@@ -170,15 +172,7 @@ class Loop:
             self._happen(restarting(state, opened, header, name, found))
             self.view.memo, self.view.seed, self._wake = state.memo, opened.seed, state.now
             return
-        first = opening(
-            policy=name,
-            cluster=state.cluster,
-            settings=self.settings,
-            seed=seed,
-            forecast=forecast,
-            runtime=runtime,
-            header=header,
-        )
+        first = opening(policy=name, cluster=state.cluster, settings=self.settings, header=header, **world)
         self._happen(first)
 
     def run(self) -> State:
