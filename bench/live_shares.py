@@ -174,7 +174,9 @@ def gated(step_s: float, seconds: float) -> dict[str, Any]:
                 Launch(id=number, attempt=1, serial=0, epoch=1, devices=(0,), share=share, command=words)
             )
             host.poll(2.0)
-        wait_s(host, 3.0)
+        while any(a.allowed != 500 or not (r := a.reading()) or not r.steps for a in host._attempts.values()):
+            wait_s(host, 0.25)
+        wait_s(host, 2.0)
         before = {a.id: a.reading() for a in host._attempts.values()}
         passed = wait_s(host, seconds)
         used = {
