@@ -14,10 +14,7 @@ from cotenant.model.plan import Refusal
 from cotenant.report.phrases import facts_in_words
 from cotenant.report.reasons import meaning
 
-__all__ = ["Asked", "LiveFold"]
-
-Asked = Callable[[int], tuple[tuple[str, ...], tuple[int, ...]]]
-"""What a job's request said beside the ``Job``: its command, and the jobs it waits for."""
+__all__ = ["LiveFold"]
 
 
 class LiveFold:
@@ -27,7 +24,6 @@ class LiveFold:
     ----------
     types : sequence of str
         Types of devices, by number; those of the log's first event if empty.
-    asked : callable, optional
     kept : int
 
     Attributes
@@ -36,9 +32,9 @@ class LiveFold:
         The log's first event.
     """
 
-    def __init__(self, types: Sequence[str] = (), *, asked: Asked | None = None, kept: int = 5000) -> None:
+    def __init__(self, types: Sequence[str] = (), *, kept: int = 5000) -> None:
         self.opened: ev.Opened | None = None
-        self._types, self._asked, self._kept = tuple(types), asked, kept
+        self._types, self._kept = tuple(types), kept
         self._entries: dict[int, Entry] = {}
         self._ended: deque[int] = deque()
         self._waiting: dict[int, None] = {}
@@ -63,8 +59,7 @@ class LiveFold:
 
     def _submitted(self, event: ev.Submitted) -> None:
         job = event.job
-        command, after = self._asked(job.id) if self._asked is not None else ((), ())
-        entry = Entry(job, priority=job.priority, expected_s=event.expected_s, command=command, after=after)
+        entry = Entry(job, priority=job.priority, expected_s=event.expected_s)
         self._entries[job.id] = entry
         self._waiting[job.id] = None
         self._counts["submitted"] += 1

@@ -13,12 +13,15 @@ from typing import Any
 import msgspec
 
 from cotenant.live.entries import ENDED, Entry, Triple, view_of
-from cotenant.live.fold import Asked, LiveFold
+from cotenant.live.fold import LiveFold
 from cotenant.live.views import JobView, Resident
 from cotenant.model import events as ev
 from cotenant.model.liveports import Clock, Progress
 
-__all__ = ["Picture", "Told"]
+__all__ = ["Asked", "Picture", "Told"]
+
+Asked = Callable[[int], tuple[str, ...]]
+"""The command of a job's request."""
 
 Told = Callable[[int, str, dict[str, Any]], None]
 """Number of the event, its kind, and plain facts."""
@@ -37,7 +40,7 @@ class Picture(LiveFold):
     types : sequence of str
         Their types, by number.
     asked : callable, optional
-        What a job's request said beside the ``Job``: its command, and the jobs it waits for.
+        The command of a job's request; asked when the job is first looked at.
     kept : int
         How many ended jobs are remembered.
 
@@ -58,7 +61,8 @@ class Picture(LiveFold):
         asked: Asked | None = None,
         kept: int = _KEPT,
     ) -> None:
-        super().__init__(types, asked=asked, kept=kept)
+        super().__init__(types, kept=kept)
+        self._asked = asked
         self.events = 0
         self._clock, self._names = clock, tuple(names)
         self._lock = threading.RLock()
@@ -240,6 +244,8 @@ class Picture(LiveFold):
             at = sum(1 for i in self._waiting if i < entry.job.id) if ranks is None else ranks[entry.job.id]
         else:
             at = 0
+        if not entry.command and self._asked is not None:
+            entry.command = self._asked(entry.job.id)
         predicted = self._predicted(entry, entry.devices[0]) if entry.devices else None
         return view_of(
             entry,

@@ -28,6 +28,7 @@ from cotenant.live.standing import Standing
 from cotenant.live.storelog import StoreLog
 from cotenant.live.tapped import TappedHost
 from cotenant.live.tenants import Tenants
+from cotenant.live.waking import Waker
 from cotenant.model.liveports import DeviceGone, Lease
 from cotenant.model.settings import Settings
 
@@ -90,6 +91,7 @@ class Works:
         )
         self._loop = self._made_loop(settings, policy)
         self._stop_asked = threading.Event()
+        self._waker = Waker(self._host.wake)
         self._standing = self._made_standing()
         self.service = LiveService(
             store=store,
@@ -137,7 +139,7 @@ class Works:
             enforcement=self._enforcement(),
             warnings=self._warnings,
             examine=self._examine,
-            wake=self._host.wake,
+            wake=self._waker.wake,
         )
 
     # -- running -------------------------------------------------------------------------
@@ -170,20 +172,20 @@ class Works:
         """Stop answering, let go of the processes."""
         if self._served is not None:
             self._served.stop()
+        self._waker.close()
         self._learning.close()
         self._host.close()
 
     # -- parts ---------------------------------------------------------------------------
 
-    def _asked(self, job_id: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    def _asked(self, job_id: int) -> tuple[str, ...]:
         accepted = self._store.job(job_id)
         if accepted is None:
-            return (), ()
+            return ()
         try:
-            asked = asked_of(accepted)
+            return asked_of(accepted).command
         except CotenantError:
-            return (), ()
-        return asked.command, asked.after
+            return ()
 
     def _enforcement(self) -> dict[int, dict[str, str]]:
         holding = self._host.inner.holding
