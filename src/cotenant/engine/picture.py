@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cotenant.engine.state import State
+from cotenant.model.records import JobRecord
 
 __all__ = ["picture"]
 
@@ -15,25 +16,7 @@ def picture(state: State) -> dict[str, Any]:
     return {
         "now": state.now,
         "version": state.version,
-        "records": {
-            r.id: (
-                r.status.value,
-                r.priority,
-                r.attempt,
-                r.failures,
-                r.losses,
-                r.place,
-                (r.queued_s, r.started_s, r.ran_s),
-                (r.work_s, r.rate, r.rated_s),
-                r.hold,
-                r.reserved,
-                r.suspended,
-                r.predicted_s,
-                (r.serial, r.process, r.held, r.paused, r.awaits),
-                (r.job, r.shape.number),
-            )
-            for r in (*state.records.values(), *state.held.values())
-        },
+        "records": {r.id: _record(r) for r in (*state.records.values(), *state.held.values())},
         "held": list(state.held),
         "foreign": dict(sorted(ledger.foreign.items())),
         "policy": state.policy,
@@ -53,3 +36,22 @@ def picture(state: State) -> dict[str, Any]:
         "tiers": state.books.tiers and state.books.tiers.picture(),
         "counts": dict(state.counts),
     }
+
+
+def _record(r: JobRecord) -> tuple[Any, ...]:
+    return (
+        r.status.value,
+        r.priority,
+        r.attempt,
+        r.failures,
+        r.losses,
+        r.place,
+        (r.queued_s, r.started_s, r.ran_s),
+        (r.work_s, r.rate, r.rated_s),
+        r.hold,
+        r.reserved,
+        r.suspended,
+        r.predicted_s,
+        (r.serial, r.real),
+        (r.job, r.shape.number),
+    )
