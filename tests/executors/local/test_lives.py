@@ -356,13 +356,13 @@ def test_names_of_all_kinds_reach_no_path(lab: Lab) -> None:
 def test_two_jobs_at_one_time_get_each_its_own(lab: Lab) -> None:
     """C42: started in reverse order, each has its own limit."""
     host = lab.host()
-    code = "import resource; print(resource.getrlimit(resource.RLIMIT_AS)[0])"
+    code = "import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0])"
     small, large = 600 << 20, 24_576 << 20
     for number, size in ((1, large), (0, small)):
         host.launch(job(code, number, share=Share("spatial", size, 400, 400), devices=(0,)))
     for number, size in ((0, small), (1, large)):
         assert lab.ended(host, number).outcome == "done"
-        assert int(lab.output(number)) == size * 3 // 2 + (4 << 30)
+        assert int(lab.output(number)) == size * 5 // 4 + (256 << 20)
 
 
 def test_a_gang_gets_rendezvous_words_and_ends_as_one(lab: Lab) -> None:

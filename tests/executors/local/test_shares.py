@@ -153,6 +153,14 @@ def test_memory_beyond_a_hard_limit_ends_the_job_as_out_of_memory(lab: Lab) -> N
     assert lab.ended(host, 1).outcome == "done" and lab.output(1) == "fine\n", "its neighbour noticed nothing"
 
 
+def test_memory_beyond_an_advisory_limit_is_refused_and_told(lab: Lab) -> None:
+    host = lab.host()
+    code = "hold = []\nwhile True: hold.append(bytearray(64 << 20))"
+    host.launch(job(code, share=Share("spatial", 200 << 20, 500, 500)))
+    ended = lab.ended(host)
+    assert (ended.outcome, ended.code) == ("out-of-memory", 1) and "MemoryError" in ended.detail
+
+
 def test_groups_are_gone_after_the_job_and_after_a_job_that_nobody_saw_end(lab: Lab) -> None:
     backend = cgroup()
     assert isinstance(backend, CgroupV1)

@@ -203,8 +203,8 @@ def test_the_freezer_of_version_1_holds_a_job_still(one: CgroupV1) -> None:
     assert read_counter(applied.oom_files[0], "oom_kill") in (0, None) if applied.oom_files else True
 
 
-def test_without_cgroups_memory_is_address_space_and_said_to_be_advisory() -> None:
+def test_without_cgroups_memory_is_of_each_process_and_said_to_be_advisory() -> None:
     backend = DutyCycleBackend()
     applied = backend.apply(want(Share("spatial", 2 * GIB, 400, 600), (0, 1)))
-    assert applied.duty == 2 and applied.address_space_bytes == 3 * 2 * GIB + 4 * GIB
+    assert applied.duty == 2 and applied.data_bytes == 5 * GIB + GIB // 4
     assert backend.enforcement.memory == "advisory" and backend.apply(want(Share())).duty == 0

@@ -85,9 +85,9 @@ def _become(
         if spec.get("open_files"):
             _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (int(spec["open_files"]), most))
-        if spec.get("address_space_bytes"):
-            size = int(spec["address_space_bytes"])
-            resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        if spec.get("data_bytes"):
+            size = int(spec["data_bytes"])
+            resource.setrlimit(resource.RLIMIT_DATA, (size, size))
         doing = "has no such working folder"
         os.chdir(spec.get("cwd") or "/")
         doing = "cannot be run"

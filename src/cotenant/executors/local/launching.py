@@ -85,7 +85,7 @@ def prepare(  # noqa: PLR0917
         "oom_files": list(applied.oom_files),
         "remove": list(applied.remove),
         "duty": applied.duty,
-        "address_space_bytes": applied.address_space_bytes,
+        "data_bytes": applied.data_bytes,
         "stop_commands": list(applied.stop_commands),
         **(_earlier(state_dir, launch) if launch.resume else {}),
     }

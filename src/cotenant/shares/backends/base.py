@@ -112,7 +112,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
         Folders to remove, in order, once nobody is left.
     duty : int
         Cores whose time is kept by stopping and going on; 0: not so.
-    address_space_bytes : int
+    data_bytes : int
+        Limit of each process's private writable memory; 0 none.
     stop_commands : tuple of dict
         ``argv`` and ``input``, run before a job is ended.
     """
@@ -124,7 +125,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     oom_files: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
     duty: int = 0
-    address_space_bytes: int = 0
+    data_bytes: int = 0
     stop_commands: tuple[dict[str, Any], ...] = ()
 
 
@@ -158,7 +159,7 @@ def merged(parts: list[Applied]) -> Applied:
     env: dict[str, str] = {}
     for part in parts:
         env.update(part.env)
-    sizes = [part.address_space_bytes for part in parts if part.address_space_bytes]
+    sizes = [part.data_bytes for part in parts if part.data_bytes]
     return Applied(
         env=env,
         procs=tuple(path for part in parts for path in part.procs),
@@ -167,6 +168,6 @@ def merged(parts: list[Applied]) -> Applied:
         oom_files=tuple(path for part in parts for path in part.oom_files),
         remove=tuple(path for part in parts for path in part.remove),
         duty=max((part.duty for part in parts), default=0),
-        address_space_bytes=min(sizes, default=0),
+        data_bytes=min(sizes, default=0),
         stop_commands=tuple(command for part in parts for command in part.stop_commands),
     )

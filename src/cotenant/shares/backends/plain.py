@@ -7,9 +7,7 @@ from cotenant.shares.backends.base import Applied, Enforcement, Want
 
 __all__ = ["DutyCycleBackend", "MemoryFraction", "StepGate"]
 
-_SLACK = 1.5
-"""Address space is not memory: libraries map much that they never touch."""
-_MAPPED_BYTES = 4 << 30
+_TOUCHED_LATE_BYTES = 256 << 20
 
 
 class _Plain:
@@ -33,8 +31,10 @@ class _Plain:
 class DutyCycleBackend(_Plain):
     """CPU time by SIGSTOP and SIGCONT, done by the shepherd, so that it outlives the daemon.
 
-    The memory limit is one of address space (RLIMIT_AS): half as much again as asked, and 4 GiB for what
-    libraries map and never touch. So it stops what runs away, and is not exact: advisory.
+    The memory limit is one of private writable memory (RLIMIT_DATA): a quarter more than asked, and 256 MiB
+    for what is reserved and touched late or never. It holds for each process of a job, not for all together, so it
+    stops what runs away, and is not exact: advisory. Address space (RLIMIT_AS) would count libraries, several
+    GiB of them with CUDA.
     """
 
     name = "duty cycle"
@@ -42,7 +42,7 @@ class DutyCycleBackend(_Plain):
         memory="advisory",
         compute="averaged",
         fault_isolation=True,
-        note="no cgroup is ours to write: compute is exact over seconds, memory is address space",
+        note="no cgroup is ours to write: compute is exact over seconds, memory is of each process",
     )
 
     def apply(self, want: Want) -> Applied:
@@ -51,7 +51,7 @@ class DutyCycleBackend(_Plain):
         shared = want.on_cores and want.share.mode == "spatial"
         return Applied(
             duty=len(want.cores) if shared else 0,
-            address_space_bytes=int(size * _SLACK) + _MAPPED_BYTES if size else 0,
+            data_bytes=size * 5 // 4 + _TOUCHED_LATE_BYTES if size else 0,
         )
 
 
