@@ -251,6 +251,16 @@ def test_paths_and_methods_that_are_not_there_are_told_in_the_same_shape(admin: 
         assert set(answer.json()) == {"error", "message", "detail", "hint"}
 
 
+def test_methods_are_told_as_they_are(admin: httpx.Client) -> None:
+    """Found by fuzzing: a wrong method is told as that whatever it carries, and Allow names all of a path."""
+    for path in sorted({r.path.replace("{id}", "0") for r in ROUTES}):
+        known = {r.method for r in ROUTES if r.path.replace("{id}", "0") == path}
+        told = admin.options(path)
+        assert (told.status_code, set(told.headers["allow"].split(", "))) == (204, {*known, "OPTIONS"})
+        for method in {"GET", "POST", "PUT", "DELETE", "PATCH"} - known:
+            assert admin.request(method, path).status_code == 405, (method, path)
+
+
 def test_every_error_of_the_tree_has_its_status() -> None:
     expected = {
         "InputError": 422,

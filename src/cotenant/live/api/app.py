@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -80,7 +80,20 @@ def create_app(service: Service, auth: Auth, settings: ApiSettings | None = None
         exception_handlers={Exception: _told},
         logging_config=None,
     )
-    return Guard(app, doors, settings, hub.close)
+    return Guard(app, doors, settings, methods=_methods(), let_go=hub.close)
+
+
+def _methods() -> Callable[[str], frozenset[str]]:
+    """Says which methods a path knows; none: no path of the API."""
+    found: dict[str, set[str]] = {}
+    for one in ROUTES:
+        found.setdefault(re.sub(r"\{\w+\}", "[^/]+", one.path), set()).add(one.method)
+    known = [(re.compile(path), frozenset(methods)) for path, methods in found.items()]
+
+    def methods(path: str) -> frozenset[str]:
+        return next((names for pattern, names in known if pattern.fullmatch(path)), frozenset())
+
+    return methods
 
 
 def _route(one: Route, handlers: Handlers) -> HTTPRouteHandler:

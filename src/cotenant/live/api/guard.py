@@ -206,13 +206,22 @@ class Guard:
     app : ASGI application
     doors : Doors
     settings : ApiSettings
+    methods : callable
+        Which methods a path knows; none where it is not one of the API.
     let_go : callable
         Ends streams that would otherwise go on while the server wants to stop.
     """
 
     def __init__(
-        self, app: App, doors: Doors, settings: ApiSettings, let_go: Callable[[], None] = lambda: None
+        self,
+        app: App,
+        doors: Doors,
+        settings: ApiSettings,
+        *,
+        methods: Callable[[str], frozenset[str]],
+        let_go: Callable[[], None] = lambda: None,
     ) -> None:
+        self._methods = methods
         self._app, self._doors, self._settings, self.let_go = app, doors, settings, let_go
         self.allow = doors.allow
 
@@ -238,7 +247,11 @@ class Guard:
         except HttpError as error:
             await _refuse(sealed, error, scope["method"])
         else:
-            await self._app(scope, receive, sealed)
+            known = self._methods(scope["path"]) if scope["method"] == "OPTIONS" else None
+            if known:
+                await _tell_methods(sealed, known)
+            else:
+                await self._app(scope, receive, sealed)
         if _log.isEnabledFor(logging.DEBUG):
             spent_ms = 1000 * (time.monotonic() - begun)
             _log.debug("%s %r %s %.1f ms", scope["method"], scope["path"], answered, spent_ms)
@@ -255,8 +268,8 @@ class Guard:
             caller, session = doors.identify(method, host, headers)
             doors.check_rate(caller)
             scope[CALLER], scope[SESSION] = caller, session
-        if method != "POST":
-            return receive  # nothing else carries anything here
+        if method != "POST" or "POST" not in self._methods(path):
+            return receive  # whatever it carries, nobody will read it
         body = await self._body(headers, receive)
         return _again(body, receive)
 
@@ -327,6 +340,12 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return first.pop() if first else await receive()
 
     return once
+
+
+async def _tell_methods(send: Send, known: frozenset[str]) -> None:
+    allow = ", ".join(sorted(known | {"OPTIONS"})).encode()
+    await send({"type": "http.response.start", "status": 204, "headers": [(b"allow", allow)]})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _refuse(send: Send, error: HttpError, method: str) -> None:
