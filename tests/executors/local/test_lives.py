@@ -324,6 +324,16 @@ def test_steps_of_a_job_without_runtime_are_counted(lab: Lab) -> None:
     assert lab.ended(host).steps == 40
 
 
+def test_the_last_word_of_a_job_keeps_what_it_used(lab: Lab) -> None:
+    host = lab.host()
+    host.launch(job("hold = b'x' * (40 << 20)\nimport time; time.sleep(0.8)"))
+    before = lab.until(host, lambda r: isinstance(r, Progress) and r.memory_bytes > 40 << 20)
+    assert isinstance(before, Progress)
+    wait_for(lab.path(0, "serial-0", "exit.json").exists, "its end, while nobody looks")
+    last = host._sampler.one(host._attempts[0, 0])
+    assert last is not None and last.memory_bytes > 40 << 20 and last.cpu_s >= before.cpu_s
+
+
 def test_names_of_all_kinds_reach_no_path(lab: Lab) -> None:
     """C67: words may hold anything; folders are numbers."""
     host = lab.host()

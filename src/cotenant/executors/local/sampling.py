@@ -52,8 +52,18 @@ class Sampler:
         return found
 
     def one(self, attempt: Attempt) -> Progress | None:
-        """The last words of an attempt that has ended."""
-        return self._one(attempt)
+        """The last words of an attempt that has ended; what it used when it was last seen stands."""
+        last = self._known.get(attempt.key)
+        told = last.told if last is not None else None
+        found = self._one(attempt)
+        if found is None or told is None:
+            return found
+        return msgspec.structs.replace(
+            found,
+            memory_bytes=told.memory_bytes,
+            cpu_s=max(found.cpu_s, told.cpu_s),
+            step_s=found.step_s or told.step_s,
+        )
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt has ended."""
