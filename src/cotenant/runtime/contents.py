@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -191,7 +192,7 @@ def check_loadable(content: Any, what: str) -> None:
 
     try:
         memory = io.BytesIO()
-        torch.save(content, memory)
+        torch.save(_hollow(content, torch), memory)
         memory.seek(0)
         torch.load(memory, weights_only=True)
     except (pickle.PickleError, AttributeError, TypeError) as error:
@@ -199,6 +200,19 @@ def check_loadable(content: Any, what: str) -> None:
             f"{what} has state that cannot be loaded safely: {_first_line(error)}; keep to numbers, text, tensors, and"
             " lists, tuples and dictionaries of them in state_dict"
         ) from None
+
+
+def _hollow(value: Any, torch: Any) -> Any:
+    """The same with empty tensors: what can be refused is what lies around them."""
+    if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
+        return torch.empty(0, dtype=value.dtype)
+    if type(value) in (dict, list, tuple):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        inside = {key: _hollow(item, torch) for key, item in items}
+        return inside if isinstance(value, dict) else type(value)(inside.values())
+    if type(value) is OrderedDict:
+        return OrderedDict((key, _hollow(item, torch)) for key, item in value.items())
+    return value
 
 
 def load_content(path: Any) -> dict[str, Any]:
