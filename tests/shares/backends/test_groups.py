@@ -16,6 +16,7 @@ from cotenant.model.placement import Share
 from cotenant.shares.backends.base import Want
 from cotenant.shares.backends.cgroup1 import CgroupV1
 from cotenant.shares.backends.cgroup2 import CgroupV2
+from cotenant.shares.backends.detect import for_cores
 from cotenant.shares.backends.groups import own_groups, put, read_counter
 from cotenant.shares.backends.plain import DutyCycleBackend
 
@@ -201,6 +202,28 @@ def test_the_freezer_of_version_1_holds_a_job_still(one: CgroupV1) -> None:
         freezer.thaw()
         busy.kill()
     assert read_counter(applied.oom_files[0], "oom_kill") in (0, None) if applied.oom_files else True
+
+
+def test_what_the_kernels_groups_do_not_hold_is_held_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = fake_group(tmp_path / "own", "memory pids", "memory")
+    (own / "scope").mkdir()
+    (own / "scope" / "cgroup.subtree_control").touch()
+    memory_alone = CgroupV2.below(own, "scope")
+    assert memory_alone is not None and memory_alone.enforcement.compute == "none"
+    monkeypatch.setattr(CgroupV1, "detect", lambda scope: None)
+    monkeypatch.setattr(CgroupV2, "detect", lambda scope: memory_alone)
+    tables = [(b.name, b.enforcement.memory, b.enforcement.compute) for b in for_cores("scope")]
+    assert tables == [("cgroup v2", "hard", "none"), ("duty cycle", "none", "averaged")]
+    monkeypatch.setattr(CgroupV2, "detect", lambda scope: None)
+    assert [b.name for b in for_cores("scope")] == ["duty cycle"]
+    own = fake_group(tmp_path / "cpu", "cpu", "cpu")
+    (own / "scope").mkdir()
+    (own / "scope" / "cgroup.subtree_control").touch()
+    cpu_alone = CgroupV2.below(own, "scope")
+    monkeypatch.setattr(CgroupV2, "detect", lambda scope: cpu_alone)
+    assert [b.name for b in for_cores("scope")] == ["cgroup v2", "writable memory"]
 
 
 def test_without_cgroups_memory_is_of_each_process_and_said_to_be_advisory() -> None:

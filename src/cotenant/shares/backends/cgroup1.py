@@ -45,7 +45,7 @@ class CgroupV1:
 
     @classmethod
     def detect(cls, scope: str, *, mounts: str | None = None, groups: str | None = None) -> CgroupV1 | None:
-        """The controllers that we may really use; None without ``cpu``."""
+        """The controllers that we may really use; None with neither ``cpu`` nor ``memory``."""
         try:
             mounts = Path("/proc/self/mounts").read_text(encoding="utf-8") if mounts is None else mounts
             groups = Path("/proc/self/cgroup").read_text(encoding="utf-8") if groups is None else groups
@@ -53,7 +53,7 @@ class CgroupV1:
             return None
         found = own_groups(mounts, groups)
         parents = {n: found[n] for n, file in _NEEDED.items() if n in found and usable(found[n], (file,))}
-        if "cpu" not in parents:
+        if not parents.keys() & {"cpu", "memory"}:
             return None
         if "cpuacct" in found and usable(found["cpuacct"], ()):
             parents["cpuacct"] = found["cpuacct"]
@@ -100,9 +100,10 @@ class CgroupV1:
         folders = self._folders(want.key)
         cores = want.compute_cores
         quota = -1 if cores is None else max(round(cores * _PERIOD_US), _LEAST_QUOTA_US)
-        put(folders["cpu"] / "cpu.cfs_period_us", _PERIOD_US)
-        put(folders["cpu"] / "cpu.cfs_quota_us", quota)
-        put(folders["cpu"] / "cpu.shares", max(round(1.024 * want.weight_milli), 2))
+        if "cpu" in folders:
+            put(folders["cpu"] / "cpu.cfs_period_us", _PERIOD_US)
+            put(folders["cpu"] / "cpu.cfs_quota_us", quota)
+            put(folders["cpu"] / "cpu.shares", max(round(1.024 * want.weight_milli), 2))
         if "memory" in folders:
             _memory(folders["memory"], want.host_bytes)
 

@@ -57,7 +57,7 @@ class CgroupV2:
     def below(cls, own: Path, scope: str) -> CgroupV2 | None:
         """The same for a given group; None if it lends neither ``cpu`` nor ``memory``."""
         offered = set((own / "cgroup.controllers").read_text().split()) & {"cpu", "memory"}
-        if "cpu" not in offered or not os.access(own / "cgroup.subtree_control", os.W_OK):
+        if not offered or not os.access(own / "cgroup.subtree_control", os.W_OK):
             return None
         if not offered <= set((own / "cgroup.subtree_control").read_text().split()):
             _move_into_leaf(own)

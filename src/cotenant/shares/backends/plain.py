@@ -5,7 +5,7 @@ from __future__ import annotations
 from cotenant.model.placement import DEVICE_MILLI
 from cotenant.shares.backends.base import Applied, Enforcement, Want
 
-__all__ = ["DutyCycleBackend", "MemoryFraction", "StepGate"]
+__all__ = ["DutyCycleBackend", "MemoryFraction", "StepGate", "WritableMemory"]
 
 _TOUCHED_LATE_BYTES = 256 << 20
 
@@ -28,30 +28,56 @@ class _Plain:
         return None
 
 
-class DutyCycleBackend(_Plain):
-    """CPU time by SIGSTOP and SIGCONT, done by the shepherd, so that it outlives the daemon.
+class WritableMemory(_Plain):
+    """Host memory by a limit of each process.
 
-    The memory limit is one of private writable memory (RLIMIT_DATA): a quarter more than asked, and 256 MiB
+    The limit is one of private writable memory (RLIMIT_DATA): a quarter more than asked, and 256 MiB
     for what is reserved and touched late or never. It holds for each process of a job, not for all together, so it
     stops what runs away, and is not exact: advisory. Address space (RLIMIT_AS) would count libraries, several
     GiB of them with CUDA.
     """
 
-    name = "duty cycle"
+    name = "writable memory"
     enforcement = Enforcement(
         memory="advisory",
-        compute="averaged",
+        compute="none",
         fault_isolation=True,
-        note="no cgroup is ours to write: compute is exact over seconds, memory is of each process",
+        adjustable=False,
+        note="memory is of each process",
     )
 
     def apply(self, want: Want) -> Applied:
-        """Words for the shepherd."""
+        """A limit for the shepherd to set."""
         size = want.host_bytes
+        return Applied(data_bytes=size * 5 // 4 + _TOUCHED_LATE_BYTES if size else 0)
+
+
+class DutyCycleBackend(_Plain):
+    """CPU time by SIGSTOP and SIGCONT, done by the shepherd, so that it outlives the daemon.
+
+    Parameters
+    ----------
+    memory : bool
+        Whether it limits memory, too, as ``WritableMemory`` does.
+    """
+
+    name = "duty cycle"
+
+    def __init__(self, *, memory: bool = True) -> None:
+        self._memory = WritableMemory() if memory else None
+        self.enforcement = Enforcement(
+            memory="advisory" if memory else "none",
+            compute="averaged",
+            fault_isolation=True,
+            note="compute is exact over seconds" + (", memory is of each process" if memory else ""),
+        )
+
+    def apply(self, want: Want) -> Applied:
+        """Words for the shepherd."""
         shared = want.on_cores and want.share.mode == "spatial"
         return Applied(
             duty=len(want.cores) if shared else 0,
-            data_bytes=size * 5 // 4 + _TOUCHED_LATE_BYTES if size else 0,
+            data_bytes=self._memory.apply(want).data_bytes if self._memory is not None else 0,
         )
 
 
