@@ -1,0 +1,109 @@
+"""What can break under a scheduler: each time it ends, or goes on, in a clear state and with a clear word."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+Make = Callable[..., Any]
+PLAIN = ("--policy", "fifo", "--forecast", "contention")
+HUNGRY = "x = bytearray(400 << 20); import time; time.sleep(60)"
+
+
+def started(make: Make) -> Any:
+    return make(*PLAIN).start()
+
+
+def test_a_log_that_is_damaged_is_named_and_nothing_starts(make_scheduler: Make) -> None:
+    scheduler = started(make_scheduler)
+    for _ in range(20):
+        scheduler.submit_all([{"command": ["true"], "name": "x" * 150} for _ in range(20)])
+    scheduler.stop()
+    path = scheduler.state / "cotenant.db"
+    data = bytearray(path.read_bytes())
+    assert len(data) > 5 * 4096
+    for page in range(2, len(data) // 4096):
+        data[page * 4096 : page * 4096 + 512] = os.urandom(512)
+    path.write_bytes(data)
+    done = subprocess.run(scheduler.command(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert str(path) in done.stderr
+
+
+def test_a_tail_that_was_torn_by_a_crash_costs_only_what_was_never_answered(make_scheduler: Make) -> None:
+    scheduler = started(make_scheduler)
+    number = scheduler.submit("sleep", "300")
+    scheduler.await_status(number, "running")
+    scheduler.kill()
+    wal = scheduler.state / "cotenant.db-wal"
+    with wal.open("ab") as file:
+        file.write(os.urandom(3000))  # a page that was being written
+    scheduler.start()
+    assert scheduler.job(number)["status"] == "running"
+    assert scheduler.ask("GET", "/v1/doctor").json()["healthy"] is True
+
+
+def test_a_full_disk_refuses_what_it_cannot_keep_and_says_so(make_scheduler: Make) -> None:
+    scheduler = make_scheduler(*PLAIN)
+    number = started_small(scheduler)
+    refused = False
+    for i in range(400):
+        jobs = [{"key": f"f{i}-{n}", "job": {"name": "y" * 190, "command": ["true"]}} for n in range(50)]
+        try:
+            answer = scheduler.ask("POST", "/v1/jobs", {"jobs": jobs})
+        except httpx.HTTPError:
+            break  # it has ended
+        if answer.status_code == 503 or any("error" in job for job in answer.json()["jobs"]):
+            refused = True
+            break
+    assert refused or scheduler.process.wait(60) == 1
+    if scheduler.process.poll() is None:
+        scheduler.kill()
+    assert "Traceback" not in scheduler.said()
+    scheduler.start()  # there is room again
+    assert scheduler.job(number)["status"] == "running"
+
+
+def started_small(scheduler: Any) -> int:
+    """A scheduler that may write files of 3 MB at most; returns a job that runs."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, resource.RLIM_INFINITY))
+
+    with (scheduler.state.parent / f"{scheduler.state.name}.out").open("ab") as out:
+        process = subprocess.Popen(scheduler.command(), stdout=out, stderr=out, preexec_fn=limit)  # noqa: PLW1509
+    scheduler.spare.append(process)
+    scheduler.await_leader(process)
+    number: int = scheduler.submit("sleep", "300")
+    scheduler.await_status(number, "running")
+    return number
+
+
+def test_a_job_that_takes_more_memory_than_it_asked_for_ends_alone_and_says_so(make_scheduler: Make) -> None:
+    scheduler = make_scheduler("--policy", "cotenant", "--forecast", "contention").start()
+    table = scheduler.ask("GET", "/v1/devices").json()["devices"][0]["enforcement"]
+    quiet = scheduler.submit("sleep", "300", gpu_memory="200MiB")
+    job = scheduler.submit(sys.executable, "-c", HUNGRY, gpu_memory="200MiB")
+    if not any("memory hard" in words for words in table.values()):
+        scheduler.command_on(job, "cancel")
+        return
+    ended = scheduler.await_status(job, "failed")
+    assert "memory" in ended["reason"]
+    assert scheduler.job(quiet)["status"] == "running"
+
+
+def test_a_program_that_cannot_be_started_fails_by_name_and_others_go_on(make_scheduler: Make) -> None:
+    scheduler = started(make_scheduler)
+    wrong = scheduler.submit("/no/such/program")
+    folder = scheduler.submit("true", cwd="/no/such/folder")
+    right = scheduler.submit("true")
+    assert "/no/such/program" in scheduler.await_status(wrong, "failed")["reason"]
+    assert scheduler.await_status(folder, "failed", "rejected")["reason"]
+    scheduler.await_status(right, "done")
