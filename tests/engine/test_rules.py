@@ -107,7 +107,11 @@ def _one(act: Callable[[Scene], Refusal | None], **settings: Any) -> Callable[[]
 
 CASES: list[tuple[str, Reason, Callable[[], Refusal | None]]] = [
     # who
-    ("a device used from outside", Reason.FOREIGN_USE, _one(lambda s: s.foreign(0, GIB).start(s.job(), 0))),
+    (
+        "a device used from outside",
+        Reason.FOREIGN_USE,
+        _one(lambda s: s.foreign(0, GIB + 1).start(s.job(), 0)),
+    ),
     (
         "beside whom the outside leaves too little",
         Reason.FOREIGN_USE,

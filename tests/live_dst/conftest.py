@@ -65,6 +65,7 @@ class Machine:
         lease = self.disk.acquire("daemon", 10.0)
         assert lease is not None
         self.world.epoch = lease.epoch
+        self.world.looked_at()
         self.executor = LiveExecutor(self.disk, self, self, lease, settings=self.settings, patience=PATIENCE)
         self.loop = Loop(
             cluster=self.cluster,

@@ -365,3 +365,33 @@ def test_work_is_counted_in_steps_times_what_a_step_takes_alone(machine: Make) -
     assert done.work_s == pytest.approx(100.0, abs=7.5)  # told every 7 s
     sampled = m.log(ev.Sampled)[0]
     assert (sampled.work_s, sampled.co_speed) == (100.0, 0.0)
+
+
+def test_what_was_away_or_used_before_a_restart_is_so_only_if_it_still_is(machine: Make) -> None:
+    m = machine(gpus=3)
+    m.world.device(0, up=False)
+    m.world.foreign(1, 10 * GIB)
+    m.world.foreign(2, 12 * GIB)
+    m.to(30.0)
+    m.world.down.clear()  # put right while no scheduler looked
+    del m.world.outside[1]
+    m.world._reports.clear()
+    m.world._heap.clear()
+    m.begin()
+    m.to(35.0)
+    assert m.state.ledger.usable == [False, True, True]  # the host may still say so
+    m.to(60.0)
+    assert m.state.ledger.usable == [True, True, True]
+    assert list(m.state.ledger.foreign) == [2]
+
+
+def test_a_display_on_the_only_card_keeps_no_job_from_it(machine: Make) -> None:
+    m = machine(memory_gib=24)
+    m.world.foreign(0, GIB)
+    a = m.submit("a", gib=16)
+    m.to(10.0)
+    assert m.runs() == [a]
+    assert m.state.ledger.foreign_bytes(0) == GIB
+    m.ask("cancel", id=a)
+    m.to(20.0)
+    assert m.state.ledger.free_memory[0] == 23 * GIB

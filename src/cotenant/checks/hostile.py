@@ -72,6 +72,7 @@ class TrueWorld:
         self.lengths: dict[int, float] = {}
         self.done: set[int] = set()
         self.down: set[int] = set()
+        self.outside: dict[int, int] = {}
         self.may_run: Callable[[int, int], bool] = lambda job_id, serial: True
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._reports: list[tuple[float, int, Report]] = []
@@ -346,8 +347,18 @@ class TrueWorld:
             self._tell(DeviceGone(device=device, up=up, cause="" if up else "fell off the bus"))
             self.at(self.now + 15.0, lambda: self._say_device(device, up=up, times=times - 1))
 
+    def looked_at(self) -> None:
+        """A new daemon's host looks at the devices: it says what is away, and who uses what from outside."""
+        for device in sorted(self.down):
+            self._say_device(device, up=False, times=3)
+        for device, held in sorted(self.outside.items()):
+            self.foreign(device, held)
+
     def foreign(self, device: int, memory_bytes: int) -> None:
         """Somebody outside uses a device, or ends."""
+        self.outside[device] = memory_bytes
+        if not memory_bytes:
+            del self.outside[device]
         pids = (4242,) if memory_bytes else ()
         report = Foreign(device=device, memory_bytes=memory_bytes, pids=pids)
         for delay in (0.0, 20.0, 40.0):

@@ -292,6 +292,7 @@ class Trial:
         self.disk.grip_of[lease.epoch] = grip  # type: ignore[attr-defined]
         if not self._faults.forgets_epochs:
             self.world.epoch = lease.epoch
+        self.world.looked_at()
         executor = LiveExecutor(
             store,
             _Host(self, grip),

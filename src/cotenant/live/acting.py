@@ -30,6 +30,7 @@ class Acting:
     def __init__(self, executor: LiveExecutor) -> None:
         self._executor, self._host = executor, executor.host
         self._audited_s = 0.0
+        self._left: set[int] = set()
 
     # -- what was decided ----------------------------------------------------------------------
 
@@ -48,6 +49,7 @@ class Acting:
             elif run.halt is not None and run.asked_s < now and run.phase == "up":
                 run.asked_s = now
                 self._host.pause(run.id, run.attempt, run.serial, run.halt)
+        self._left = {d for run in runs if run.former is not None for d in run.former.devices}
         for run in runs:
             if run.phase in ("wanted", "unsure") and run.former is None and not run.want:
                 self._launch(run, now)
@@ -67,13 +69,7 @@ class Acting:
 
     def _waits(self, run: Run) -> bool:
         """Is somebody still on its devices, whom the books have elsewhere, or who is to be nowhere?"""
-        if self._executor.strays:
-            return True
-        mine = set(run.place.devices)
-        return any(
-            other.former is not None and not mine.isdisjoint(other.former.devices)
-            for other in self._executor.runs.values()
-        )
+        return bool(self._executor.strays) or not self._left.isdisjoint(run.place.devices)
 
     def _leave(self, run: Run, now: float) -> None:
         """It goes on elsewhere: first it saves its state where it is."""

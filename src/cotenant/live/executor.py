@@ -107,6 +107,8 @@ class LiveExecutor:
         self._interrupted = False
         self.down: set[int] = set()
         self._foreign: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._doubted: set[int] = set()
+        self._doubt_s = math.inf
         self._kept: dict[int, Run] = {}
         self._turns = Turns(self.settings.slice_s, self._turn)
         self.acting = Acting(self)
@@ -137,8 +139,10 @@ class LiveExecutor:
         self.speeds = Speeds(state.layout, self._forecast, self.settings, self.patience, self.runs)
         self.down = {d for d, usable in enumerate(state.ledger.usable) if not usable}
         self._foreign = dict(state.ledger.foreign)
+        self._doubted, self._doubt_s = self.down | self._foreign.keys(), math.inf
         self._t = state.now
         now = self._tick()
+        self._doubt_s = now + self.patience.audit_s
         return {"t": now, "epoch": self.epoch, **reconcile(self, now)}
 
     # -- called by the loop: kept until the next wait ----------------------------------------
@@ -251,6 +255,7 @@ class LiveExecutor:
             now = self._tick()
             for report in reports:
                 self._reports[type(report)](report)
+            self._believe(now)
             self.acting.watch(now)
             self.out += self.intake.freed(now)
             self.out += self.intake.read(now)
@@ -347,14 +352,28 @@ class LiveExecutor:
             self.out += self.speeds.progress(run, told, self._t)
 
     def _on_foreign(self, told: Foreign) -> None:
+        self._doubted.discard(told.device)
         before, pids = self._foreign.get(told.device, (0, ()))
-        # A process that grows by little is not worth a line each time; that it came or went is.
-        if told.pids == pids and abs(told.memory_bytes - before) < _LITTLE:
+        # A process that grows by little, or holds nothing, is not worth a line each time.
+        little = told.pids == pids and abs(told.memory_bytes - before) < _LITTLE
+        if little or not (before or told.memory_bytes):
             return
         self._foreign[told.device] = told.memory_bytes, told.pids
         self.out.append(ev.ForeignUse(self._t, told.device, told.memory_bytes, told.pids))
 
+    def _believe(self, now: float) -> None:
+        """What was away or used from outside when the log broke off, and of which the host says nothing, is no more so."""
+        if now < self._doubt_s:
+            return
+        self._doubt_s = math.inf
+        for device in sorted(self._doubted):
+            if device in self.down:
+                self._on_device(DeviceGone(device=device, up=True))
+            if self._foreign.get(device, (0, ()))[0]:
+                self._on_foreign(Foreign(device=device, memory_bytes=0, pids=()))
+
     def _on_device(self, told: DeviceGone) -> None:
+        self._doubted.discard(told.device)
         if told.up == (told.device not in self.down):
             return
         if told.up:

@@ -13,7 +13,11 @@ from cotenant.model.placement import DEVICE_MILLI, WHOLE, Placement, Share
 from cotenant.model.residents import joined, parted
 from cotenant.model.wholes import WholeIndex, low_bits
 
-__all__ = ["Ledger", "low_bits"]
+__all__ = ["FOREIGN_PART", "Ledger", "low_bits"]
+
+
+FOREIGN_PART = 16
+"""Who gets a whole device does without this part of its memory: a display, and what is shown there."""
 
 
 class Ledger(WholeIndex):
@@ -35,7 +39,7 @@ class Ledger(WholeIndex):
         Device to the pending job it is kept for.
     foreign : dict of int to (int, tuple of int)
         Device to memory that processes outside the scheduler hold there, in bytes, and their pids.
-        Such a device is given to nobody whole.
+        If it is more than ``FOREIGN_PART`` of the device, that is given to nobody whole.
     impaired : bool
         Whether any device is down or in foreign use, or any node draining.
     turns_stay : bool
@@ -81,7 +85,13 @@ class Ledger(WholeIndex):
         return mask
 
     def _kept(self, device: int) -> bool:
-        return device in self.reserved or device in self.foreign
+        return device in self.reserved or self.used_outside(device)
+
+    def used_outside(self, device: int) -> bool:
+        """Do processes outside the scheduler hold more of a device than a desktop does?"""
+        if device not in self.foreign:
+            return False
+        return self.foreign[device][0] * FOREIGN_PART > self.layout.device_memory[device]
 
     # -- changes ---------------------------------------------------------------------
 

@@ -195,7 +195,7 @@ def _check_devices(books: Books, record: JobRecord, devices: tuple[int, ...], sh
         if exclusive:
             if beside:
                 return Refusal(Reason.NO_CAPACITY, {"device": device, "residents": list(beside)})
-            if device in ledger.foreign:
+            if ledger.used_outside(device):
                 return foreign_refusal(ledger, device)
             continue
         # Where the same jobs hold as much as on the device before, the answer is the same.
@@ -217,7 +217,7 @@ def _check_empty(books: Books, record: JobRecord, devices: tuple[int, ...], shar
     """Rules of a share on devices that nobody else is on."""
     if share.mode == "exclusive":
         return None
-    job, capacity = record.job, books.ledger.layout.device_memory
+    job, ledger = record.job, books.ledger
     if job.sharing == "exclusive":
         return Refusal(Reason.ISOLATION, {"sharing": "exclusive"})
     if share.memory_bytes < job.memory_bytes or share.memory_bytes <= 0:
@@ -226,8 +226,9 @@ def _check_empty(books: Books, record: JobRecord, devices: tuple[int, ...], shar
         facts = {"device": devices[0], "needs_milli": share.compute_milli, "free_milli": DEVICE_MILLI}
         return Refusal(Reason.COMPUTE, facts)
     for device in devices:
-        if share.memory_bytes > capacity[device]:
-            facts = {"device": device, "needs_bytes": share.memory_bytes, "free_bytes": capacity[device]}
+        room = ledger.layout.device_memory[device] - ledger.foreign_bytes(device)
+        if share.memory_bytes > room:
+            facts = {"device": device, "needs_bytes": share.memory_bytes, "free_bytes": room}
             return Refusal(Reason.MEMORY, facts)
     return None
 

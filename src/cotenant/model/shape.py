@@ -320,6 +320,7 @@ def _foreign(ledger: Ledger, shape: Shape) -> list[int]:
         d
         for d in sorted(ledger.foreign)
         if kind[d] in shape.types
+        and ledger.used_outside(d)
         and ledger.usable[d]
         and not ledger.residents[d]
         and d not in ledger.reserved
