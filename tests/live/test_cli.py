@@ -274,6 +274,26 @@ def test_a_job_is_suspended_goes_on_and_is_cancelled() -> None:
     assert (done.returncode, "has ended (cancelled)" in done.stderr) == (1, True)
 
 
+def test_one_that_is_paused_stands_still_on_its_device_and_one_that_makes_no_room_is_left_alone() -> None:
+    number = submit("still", SLOW, "--suspend", "pause")
+    until(number, "running")
+    good("suspend", "still")
+    paused = until(number, "paused")
+    assert paused.devices == ("cpu:0",)
+    before = good("logs", "still")
+    time.sleep(0.3)
+    assert good("logs", "still") == before
+    good("resume", "still")
+    until(number, "running")
+    good("cancel", "still")
+    until(number, "cancelled")
+    fixed = submit("fixed", SLOW, "--suspend", "none")
+    until(fixed, "running")
+    done = cotenant("suspend", "fixed")
+    assert (done.returncode, "it makes no room; cancel it instead" in done.stderr) == (1, True)
+    assert job(fixed).status == "running"
+
+
 def test_a_drained_machine_starts_nothing_until_it_is_undrained_and_priority_decides_who_is_first() -> None:
     good("drain")
     low = submit("low", "pass", "--sharing", "exclusive")

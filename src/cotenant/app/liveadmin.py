@@ -12,7 +12,7 @@ import typer
 
 from cotenant.app.console import note, print_json, print_table, say
 from cotenant.app.livebase import PANEL, Json, State, asking
-from cotenant.app.livetables import ENDED, ON_DEVICES
+from cotenant.app.livetables import ENDED
 
 if TYPE_CHECKING:
     from cotenant.live.client import Client
@@ -97,7 +97,8 @@ def _off_devices(client: Client, kind: str, until: float) -> int:
                 raise ConflictError(f"{error}; the scheduler goes on") from None
     while True:
         jobs = [job for job in client.jobs(live=True, limit=100_000) if job.id in asked]
-        left = [job.id for job in jobs if kind == "cancel" or job.status in ON_DEVICES]
+        # One that was paused stays where it is, and stands still.
+        left = [job.id for job in jobs if kind == "cancel" or job.status in ("running", "stopping")]
         if not left:
             return len(asked)
         if time.monotonic() > until:

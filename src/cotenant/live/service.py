@@ -14,12 +14,13 @@ from cotenant.live.admission import admit, asked_of, job_from
 from cotenant.live.commands import check_command
 from cotenant.live.entries import ENDED, Entry
 from cotenant.live.picture import Picture, Told
+from cotenant.live.store import SqlStore
 from cotenant.live.tenants import Tenants
 from cotenant.live.views import Caller, DeviceView, JobView, StatusView
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
 from cotenant.model.events import Event, encode_event
-from cotenant.model.liveports import Accepted, Clock, Request, Store
+from cotenant.model.liveports import Accepted, Clock, Request
 from cotenant.report.explain import explain_events
 
 __all__ = ["LiveService", "Standing"]
@@ -49,7 +50,7 @@ class LiveService:
 
     Parameters
     ----------
-    store : Store
+    store : SqlStore
     picture : Picture
     clock : Clock
     tenants : Tenants
@@ -63,7 +64,7 @@ class LiveService:
     def __init__(
         self,
         *,
-        store: Store,
+        store: SqlStore,
         picture: Picture,
         clock: Clock,
         tenants: Tenants,
@@ -139,16 +140,19 @@ class LiveService:
         if view.status in ENDED and self._is_new(request, view):
             raise ConflictError(f"job {view.id} has ended ({view.status}); there is nothing to {kind}")
         entry = self._picture.entry(view.id)
-        if kind == "suspend" and entry is not None and not entry.job.suspendable:
+        waits = view.status in ("waiting", "held")
+        if kind != "suspend" or entry is None or entry.job.suspendable or waits:
+            return
+        accepted = self._store.job(view.id)
+        if accepted is None or asked_of(accepted).suspend != "pause":
             raise ConflictError(
-                f"job {view.id} was submitted with suspendable = false: it cannot save its state; cancel it instead"
+                f'job {view.id} was submitted with suspend = "none" or suspendable = false: it makes no room; '
+                "cancel it instead"
             )
 
     def _is_new(self, request: Request, view: JobView) -> bool:
         """Whether it was not accepted before the job ended: then asking again gets the same answer."""
-        del view
-        known = getattr(self._store, "request", None)
-        return known is None or known(request.tenant, request.key) is None
+        return self._store.request(view.tenant, request.key) is None
 
     # -- what there is -------------------------------------------------------------------
 
