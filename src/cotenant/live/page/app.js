@@ -9,6 +9,8 @@ import { moment, say, shown, stateWords } from "/page/words.js";
 const $ = (id) => document.getElementById(id);
 const PAST_EVENTS = 5000;
 const QUIET_MS = 1000;
+const CALM_MS = 5000;
+const CALM = new Set(["progress", "rated", "sampled", "memo", "foretold"]);
 const ANYWAY_MS = 10000;
 
 let history = new History();
@@ -19,8 +21,11 @@ let again = false;
 let listening = false;
 
 async function load() {
-  const [status, devices, list] = await Promise.all([get("/v1/status"), get("/v1/devices"), get("/v1/jobs?limit=5000")]);
-  seen = { status, devices: devices.devices, jobs: list.jobs };
+  // Jobs that ended long ago are asked for only by who looks for them: lists cost the scheduler time.
+  const most = $("which").value !== "here" || $("find").value.trim() ? 5000 : 200;
+  const [status, devices, live, late] = await Promise.all([get("/v1/status"), get("/v1/devices"), get("/v1/jobs?live=1&limit=5000"), get(`/v1/jobs?limit=${most}`)]);
+  const byId = new Map([...late.jobs, ...live.jobs].map((job) => [job.id, job]));
+  seen = { status, devices: devices.devices, jobs: [...byId.values()].sort((a, b) => a.id - b.id) };
   for (const d of seen.devices) history.types.set(d.device, d.device_type);
 }
 
@@ -73,9 +78,14 @@ async function refresh() {
   }
 }
 
-function soon() {
-  if (pending !== null) return;
-  pending = setTimeout(() => { pending = null; refresh(); }, QUIET_MS);
+let due = 0;
+function soon(wait = QUIET_MS) {
+  const at = Date.now() + wait;
+  if (pending !== null && due <= at) return;
+  clearTimeout(pending);
+  due = at;
+  // Nobody looks: what there is to see is asked for when somebody does.
+  pending = setTimeout(() => { pending = null; if (!document.hidden) refresh(); }, wait);
 }
 
 let toldAt = 0;
@@ -90,10 +100,10 @@ function tell(kind, facts) {
 }
 
 function heard(kind, number, facts) {
-  if (kind === "reset") { past().then(soon, soon); return; }
+  if (kind === "reset") { past().then(() => soon(), () => soon()); return; }
   if (number > history.upTo) history.see(kind, facts);
   tell(kind, facts);
-  soon();
+  soon(CALM.has(kind) ? CALM_MS : QUIET_MS);
 }
 
 // -- the connection ----------------------------------------------------------------------
@@ -179,7 +189,8 @@ function wire() {
   $("sign-in-form").addEventListener("submit", signIn);
   $("sign-out").addEventListener("click", () => post("/logout", {}).then(() => location.reload(), signedOut));
   $("help-open").addEventListener("click", () => $("help").showModal());
-  for (const id of ["find", "which", "span"]) $(id).addEventListener("input", draw);
+  for (const id of ["find", "which", "span"]) $(id).addEventListener("input", () => { draw(); if (id !== "span") soon(300); });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && !$("content").hidden) refresh(); });
   for (const which of ["queue", "jobs"]) $(`${which}-more`).addEventListener("click", () => { sections.more[which] += 100; draw(); });
   document.addEventListener("keydown", key);
   let wide = innerWidth;
