@@ -329,6 +329,35 @@ def test_many_daemons_die_and_every_short_job_finishes_exactly_once(lab: Lab) ->
     assert host.running() == [] and marked(lab.folder / "jobs") == []
 
 
+def test_how_a_job_ended_is_known_though_the_disk_is_full(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    lab = Lab(disk / "state")
+    try:
+        host = lab.host()
+        code = "import os\nf = open('big', 'wb', buffering=0)\ntry:\n    while True: f.write(b'x' * 4096)\nexcept OSError: pass\n"
+        host.launch(job(code + "print('word', flush=True)\nraise SystemExit(7)"))
+        ended = lab.ended(host)
+        assert (ended.outcome, ended.code) == ("failed", 7)
+        exit_file = json.loads(lab.path(0, "serial-0", "exit.json").read_text())
+        assert exit_file["code"] == 7 and exit_file["dropped"][0] == 5
+        assert not lab.path(0, "serial-0", "exit.room").exists()
+        host.launch(job("pass", 1))
+        ended = lab.ended(host, 1)
+        assert ended.outcome == "not-started" and "No space" in ended.detail
+        lab.path(0, "work", "big").unlink()
+        host.launch(job("pass", 2))
+        assert lab.ended(host, 2).outcome == "done"
+        host.close()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
 def test_survivors_are_those_with_the_mark_alone() -> None:
     marked_env = {**os.environ, "COTENANT_STATUS": "/state/jobs/1/serial-0/status"}
     other_env = {**os.environ, "COTENANT_STATUS": "/state/jobs/1/serial-01/status"}

@@ -36,9 +36,11 @@ __all__ = [
     "attempt_folder",
     "boot_id",
     "job_folder",
+    "keep_room",
     "read_json",
     "read_word",
     "start_ticks",
+    "write_into_room",
     "write_json",
     "write_word",
 ]
@@ -53,6 +55,8 @@ DUTY_AT = 104
 
 RUNTIME_ATTACHED, CAN_SUSPEND, STATE_SAVED, SAVING_NOW = 1, 2, 4, 8
 ORDER_SUSPEND = 1
+
+_ROOM_BYTES = 4096
 
 
 def job_folder(state_dir: str, job_id: int) -> str:
@@ -113,6 +117,34 @@ def write_json(path: str, value: dict[str, object], *, durable: bool = False) ->
     finally:
         os.close(descriptor)
     os.replace(beside, path)  # noqa: PTH105
+
+
+def keep_room(path: str) -> None:
+    """Take room on the disk for a file that will have to be written even when the disk is full."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, b" " * _ROOM_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def write_into_room(room: str, path: str, value: dict[str, object]) -> None:
+    """Write a file, durably, onto room that was kept; blanks after an object are nothing.
+
+    Raises
+    ------
+    OSError
+        If there is no room, or it cannot be written after all.
+    """
+    data = json.dumps(value).encode().ljust(_ROOM_BYTES)
+    descriptor = os.open(room, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(room, path)  # noqa: PTH105
 
 
 def read_word(descriptor: int, offset: int, size: int = 8) -> int:

@@ -39,7 +39,7 @@ from cotenant.executors.local.outputs import OutputFile
 from cotenant.executors.local.stepcount import StepCounter
 from cotenant.executors.local.stopping import Stop
 from cotenant.executors.local.trees import TreeClock, descendants, hold_still, signal_tree
-from cotenant.executors.local.verdict import judge, saved_as_asked
+from cotenant.executors.local.verdict import judge, kills, machine_kills, saved_as_asked
 
 # The module typing would cost a fifth of the start.
 TYPE_CHECKING = False
@@ -50,6 +50,7 @@ __all__ = ["Shepherd", "main"]
 
 STALE, TAKEN, BROKEN = 3, 4, 5
 _SWEEP_S = 0.02
+_AGAIN_S = 1.0
 
 
 class Shepherd:
@@ -71,7 +72,7 @@ class Shepherd:
         self.duty: DutyCycle | None = None
         self.freezer = Freezer(str(self.spec.get("freezer", "")))
         self.save_s = 0.0
-        self.machine_kills = _machine_kills()
+        self.machine_kills = machine_kills()
         self.clock = TreeClock(os.getpid())
 
     # -- beginning -----------------------------------------------------------------------
@@ -96,6 +97,7 @@ class Shepherd:
             return TAKEN
         finally:
             os.unlink(mine)  # noqa: PTH108
+        layout.keep_room(f"{self.folder}/exit.room")
         return 0
 
     def epoch(self) -> int:
@@ -293,13 +295,12 @@ class Shepherd:
                 self.codes,
                 asked=self.asked,
                 saved=saved,
-                memory_kills=sum(_counter(path, b"oom_kill") for path in self.spec.get("oom_files", ())),
-                machine_kills=_machine_kills() - self.machine_kills,
+                memory_kills=sum(kills(path) for path in self.spec.get("oom_files", ())),
+                machine_kills=machine_kills() - self.machine_kills,
                 tail=self.outputs[1].tail[-2048:] if len(self.outputs) > 1 else b"",
             )
         used = os.times()
-        layout.write_json(
-            f"{self.folder}/exit.json",
+        self._write_end(
             {
                 "outcome": outcome,
                 "code": code,
@@ -312,26 +313,27 @@ class Shepherd:
                 "dropped": [out.dropped for out in self.outputs],
                 "ended": time.time(),
             },
-            durable=True,
         )
         for folder in self.spec.get("remove", ()):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)  # noqa: PTH106
         self.notify()
 
-
-def _counter(path: str, name: bytes) -> int:
-    """A counter of a file of lines ``name number``."""
-    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:  # noqa: PTH123
-        for line in file:
-            words = line.split()
-            if len(words) == 2 and words[0] == name:
-                return int(words[1])
-    return 0
-
-
-def _machine_kills() -> int:
-    return _counter("/proc/vmstat", b"oom_kill")
+    def _write_end(self, told: dict[str, object]) -> None:
+        """Write how it ended, come what may: a job that is done and not known to be done would run again."""
+        path, room = f"{self.folder}/exit.json", f"{self.folder}/exit.room"
+        while True:
+            try:
+                layout.write_json(path, told, durable=True)
+                break
+            except OSError:
+                try:
+                    layout.write_into_room(room, path, told)
+                    break
+                except OSError:
+                    time.sleep(_AGAIN_S)
+        with contextlib.suppress(OSError):
+            os.unlink(room)  # noqa: PTH108
 
 
 def _guarded(shepherd: Shepherd, work: Callable[[], str]) -> None:

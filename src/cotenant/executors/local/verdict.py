@@ -6,7 +6,7 @@ import signal
 
 from cotenant.executors.local.layout import STATE_SAVED, SUSPENDED_CODE
 
-__all__ = ["MEMORY_WORDS", "judge", "saved_as_asked"]
+__all__ = ["MEMORY_WORDS", "judge", "kills", "machine_kills", "saved_as_asked"]
 
 MEMORY_WORDS = (
     b"MemoryError",
@@ -79,6 +79,24 @@ def judge(
     if number:
         return "failed", 0, number, f"ended by signal {number} ({_name(number)})"
     return "failed", code, 0, f"left with code {code}"
+
+
+def kills(path: str) -> int:
+    """Processes that the kernel killed for want of memory, by a file with a line ``oom_kill NUMBER``."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            for line in file:
+                words = line.split()
+                if len(words) == 2 and words[0] == b"oom_kill":
+                    return int(words[1])
+    except (OSError, ValueError):
+        return 0
+    return 0
+
+
+def machine_kills() -> int:
+    """The same in the whole machine, since it started."""
+    return kills("/proc/vmstat")
 
 
 def _name(number: int) -> str:
