@@ -1,0 +1,264 @@
+"""What the service accepts, refuses and shows, without a daemon."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.errors import (
+    ConfigError,
+    ConflictError,
+    DeniedError,
+    InfeasibleError,
+    InputError,
+    NotFoundError,
+)
+from cotenant.live.admission import job_from, memory_of_model
+from cotenant.live.machine import LiveDevice, cluster_of, discover, numbered
+from cotenant.live.picture import Picture
+from cotenant.live.service import LiveService
+from cotenant.live.store import open_store
+from cotenant.live.tenants import ADMIN, TenantRow, Tenants, sha256_of_token
+from cotenant.live.views import Caller
+from cotenant.model import events as ev
+from cotenant.model.liveports import Accepted, Request
+from cotenant.model.placement import Share
+
+GIB = 1 << 30
+
+
+class Clock:
+    def now(self) -> float:
+        return 10.0
+
+    def wall(self, t: float) -> float:
+        return 1000.0 + t
+
+
+def core(number: int) -> LiveDevice:
+    return LiveDevice(
+        device=number, name=f"cpu:{number}", uuid=f"cpu:{number}", index=number, kind="cpu",
+        device_type="core x1", memory_bytes=4 * GIB, cores=(number,),
+    )  # fmt: skip
+
+
+class Standing:
+    def __init__(self, picture: Picture) -> None:
+        self.picture, self.woken = picture, 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def doctor(self) -> dict[str, Any]:
+        return {"healthy": True}
+
+
+class Scene:
+    """A service on a real store, two tenants, and a log that the test writes."""
+
+    def __init__(self, state: Path) -> None:
+        state.mkdir(mode=0o700)
+        self.tenants = Tenants(state)
+        self.tenants.add(TenantRow(name="ada", limit_gpus=1, isolation="same-owner"))
+        self.tenants.add(TenantRow(name="sole", isolation="exclusive"))
+        self.store = open_store(state / "cotenant.db")
+        self.lease = self.store.acquire("test", 60.0)
+        self.cluster = cluster_of([core(0), core(1)], self.tenants.cluster_tenants())
+        self.picture = Picture(Clock(), ["cpu:0", "cpu:1"], ["core x1"] * 2)
+        self.standing = Standing(self.picture)
+        self.service = LiveService(
+            store=self.store, picture=self.picture, clock=Clock(), tenants=self.tenants,
+            cluster=self.cluster, state=state, standing=self.standing,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def submit(self, caller: Caller = ADMIN, key: str = "k", **body: Any) -> Accepted | Exception:
+        request = Request(
+            key=key, tenant=caller.tenant, kind="submit", body={"name": "a", "command": ["x"], **body}
+        )
+        return self.service.submit(caller, [request])[0]
+
+    def happen(self, *events: ev.Event) -> None:
+        assert self.lease is not None
+        self.store.append(
+            self.lease, events, self.store.done_seq() + len(self.store.waiting(self.store.done_seq()))
+        )
+        self.picture.see(events)
+
+    def take_up(self) -> None:
+        """As the loop does: what was accepted is submitted."""
+        waiting = self.store.waiting(self.store.done_seq())
+        self.happen(*(ev.Submitted(w.t, job_from(w)) for w in waiting if w.request.kind == "submit"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    found = Scene(tmp_path / "state")
+    yield found
+    found.store.close()
+
+
+ADA, SOLE = Caller("ada"), Caller("sole")
+
+
+def test_what_is_accepted_is_on_disk_shown_and_wakes_the_loop(scene: Scene) -> None:
+    answer = scene.submit(ADA, name="train")
+    assert isinstance(answer, Accepted)
+    assert (answer.job_id, answer.request.tenant, scene.standing.woken) == (0, "ada", 1)
+    (view,) = scene.service.jobs(ADA)
+    assert (view.status, view.reason) == ("waiting", "accepted; the scheduler is about to take it up")
+    assert scene.service.find(ADA, "train").id == scene.service.find(ADA, "0").id == 0
+    scene.take_up()
+    (view,) = scene.service.jobs(ADA)
+    assert view.reason == "its turn is next"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        ({"command": []}, ConfigError, "needs a command"),
+        ({"gpus": 3}, InfeasibleError, "never fits: 3 devices asked, 2 of 2"),
+        ({"gpu_memory": "5GiB"}, InfeasibleError, "5,120 MiB of memory asked .* the largest device has 4,096 MiB"),
+        ({"gpus": 1.5}, ConfigError, "above one is a whole number"),
+        ({"comand": ["x"]}, ConfigError, "did you mean 'command'"),
+        ({"tenant": "ghost"}, InputError, 'no tenant "ghost"; known: ada, sole'),
+        ({"after": [7]}, InputError, "there is no job 7 to wait for"),
+        ({"name": "a\nb"}, ConfigError, "printable"),
+        ({"cpus": 1e5}, InfeasibleError, "cores asked"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_what_to_write(scene: Scene, body: Any, kind: Any, words: str) -> None:
+    answer = scene.submit(**body)
+    assert isinstance(answer, kind), answer
+    with pytest.raises(kind, match=words):
+        raise answer
+    assert scene.store.waiting(0) == []
+
+
+def test_a_tenant_keeps_to_its_limit_and_its_isolation(scene: Scene) -> None:
+    with pytest.raises(InfeasibleError, match=r"2 devices asked; tenant .ada. may hold 1"):
+        raise scene.submit(ADA, gpus=2)  # type: ignore[misc]
+    with pytest.raises(DeniedError, match='keeps at least "same-owner"'):
+        raise scene.submit(ADA, sharing="any")  # type: ignore[misc]
+    with pytest.raises(DeniedError, match='cannot submit for "sole"'):
+        raise scene.submit(ADA, tenant="sole")  # type: ignore[misc]
+    answer = scene.submit(SOLE, key="alone")
+    assert isinstance(answer, Accepted)
+    assert job_from(answer).sharing == "exclusive"
+
+
+def test_memory_of_a_known_model_is_predicted_and_a_fraction_is_a_share(scene: Scene) -> None:
+    answer = scene.submit(model="convolution/b8", gpus=0.4)
+    assert isinstance(answer, Accepted)
+    job = job_from(answer)
+    assert job.memory_bytes == memory_of_model("convolution/b8") > 256 << 20
+    assert (job.gpus, job.compute_milli) == (1, 400)
+
+
+def test_jobs_of_others_are_denied_and_their_events_not_told(scene: Scene) -> None:
+    scene.happen(ev.Opened(0.0, 1, "0", 0, "fifo", {}, {}, scene.cluster, {}, {}, {}))
+    scene.submit(ADA, key="1")
+    scene.submit(SOLE, key="2")
+    scene.take_up()
+    with pytest.raises(DeniedError):
+        scene.service.job(ADA, 1)
+    with pytest.raises(NotFoundError, match="there is no job 9"):
+        scene.service.job(ADA, 9)
+    kinds = [line[6:16] for line in scene.service.events(ADA)]
+    assert len(kinds) == 2
+    assert len(list(scene.service.events(ADMIN))) == 3
+    with pytest.raises(DeniedError):
+        scene.service.doctor(ADA)
+
+
+def test_asking_again_after_a_job_has_ended_gets_the_same_answer(scene: Scene) -> None:
+    scene.submit(ADA)
+    scene.take_up()
+    cancel = Request(key="c", tenant="", kind="cancel", body={"id": 0})
+    first = scene.service.command(ADMIN, cancel)
+    scene.happen(ev.CancelRequested(11.0, 0), ev.Rejected(11.0, 0, "cancelled"))
+    again = scene.service.command(ADMIN, cancel)
+    assert (again.seq, again.again) == (first.seq, True)
+    with pytest.raises(ConflictError, match=r"has ended .cancelled."):
+        scene.service.command(ADA, Request(key="d", tenant="ada", kind="cancel", body={"id": 0}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "error", "words"),
+    [
+        ("dance", {"id": 0}, InputError, "unknown request 'dance'"),
+        ("cancel", {}, InputError, "id must be a whole number"),
+        ("priority", {"id": 0, "priority": 10**9}, InputError, "a million"),
+        ("resize", {"id": 0}, InputError, "nothing to change"),
+        ("resize", {"id": 0, "gpus": 5}, InfeasibleError, "5 devices asked, there are 2"),
+        ("resize", {"id": 0, "compute_milli": 500, "compute_limit_milli": 100}, ConflictError, "below"),
+        ("resize", {"id": 0, "memory_bytes": "9GiB"}, InfeasibleError, "the largest has 4,096 MiB"),
+        ("drain", {"node": 1}, InputError, "no node 1"),
+    ],
+)  # fmt: skip
+def test_commands_are_checked_before_they_are_kept(
+    scene: Scene, kind: str, body: Any, error: Any, words: str
+) -> None:
+    scene.submit(ADA, suspendable=False)
+    scene.take_up()
+    with pytest.raises(error, match=words):
+        scene.service.command(ADMIN, Request(key="q", tenant="", kind=kind, body=body))
+    with pytest.raises(DeniedError, match="whoever runs the scheduler"):
+        scene.service.command(ADA, Request(key="q", tenant="ada", kind="drain", body={}))
+
+
+def test_only_digests_of_tokens_are_kept_and_a_readable_token_is_refused(tmp_path: Path) -> None:
+    tenants = Tenants(tmp_path)
+    token = tenants.add(TenantRow(name="ada"))
+    text = (tmp_path / "tenants.toml").read_text()
+    assert token not in text
+    assert sha256_of_token(token) in text
+    assert tenants.caller(bytes.fromhex(sha256_of_token(token))) == Caller("ada")
+    admin = (tmp_path / "token").read_text().strip()
+    assert tenants.caller(bytes.fromhex(sha256_of_token(admin))) == ADMIN
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+    tenants.remove("ada")
+    assert tenants.caller(bytes.fromhex(sha256_of_token(token))) is None
+    (tmp_path / "token").chmod(0o644)
+    with pytest.raises(ConfigError, match="can be read by others"):
+        Tenants(tmp_path)
+
+
+def test_devices_keep_their_numbers_whatever_order_they_are_found_in(tmp_path: Path) -> None:
+    one, two, three = core(0), core(1), core(2)
+    assert [d.device for d in numbered([one, two], tmp_path)[0]] == [0, 1]
+    present, missing = numbered([three, two], tmp_path)
+    assert [(d.device, d.uuid) for d in present] == [(1, "cpu:1"), (2, "cpu:2")]
+    assert [(d.device, d.uuid) for d in missing] == [(0, "cpu:0")]
+    present, missing = numbered([one, three, two], tmp_path)
+    assert [(d.device, d.uuid) for d in present] == [(0, "cpu:0"), (1, "cpu:1"), (2, "cpu:2")]
+    assert missing == []
+
+
+def test_core_sets_that_overlap_are_refused() -> None:
+    with pytest.raises(ConfigError, match="overlap"):
+        discover(["cpu:0", "cpu:0"])
+
+
+def test_a_neighbour_of_another_tenant_is_shown_without_its_name(scene: Scene) -> None:
+    scene.submit(ADA, key="1", name="mine")
+    scene.submit(SOLE, key="2", name="secret")
+    scene.take_up()
+    share = Share("spatial", GIB, 300)
+    scene.happen(ev.Started(11.0, 0, 1, (0,), share), ev.Started(11.0, 1, 1, (0,), share))
+    from cotenant.live.standing import Standing as Real
+
+    real = Real(
+        picture=scene.picture, clock=Clock(), devices=[core(0), core(1)], policy="fifo",
+        forecast=lambda: "none", epoch=3, enforcement={}, warnings=tuple, examine=dict, wake=lambda: None,
+    )  # fmt: skip
+    scene.service._standing = real
+    device = scene.service.devices(ADA)[0]
+    assert [r.name for r in device.residents] == ["mine", "(another tenant's)"]
+    assert (device.free_milli, device.memory_free_bytes) == (400, 2 * GIB)
+    status = scene.service.status()
+    assert (status.running, status.waiting, status.epoch, status.devices) == (2, 0, 3, 2)
+    assert "cotenant_epoch 3.0" in scene.service.metrics()
