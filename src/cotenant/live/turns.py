@@ -35,7 +35,7 @@ class Turns:
             seen.add(key)
             turns = sorted({_turn(run) for run in group})
             at, since_s = self._at.get(key, (turns[0], now))
-            if at not in turns or now - since_s >= self._slice_s:
+            if at not in turns or now >= since_s + self._slice_s:
                 at, since_s = next((t for t in turns if t > at), turns[0]), now
             self._at[key] = at, since_s
             for run in group:
