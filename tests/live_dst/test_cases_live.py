@@ -395,3 +395,15 @@ def test_a_display_on_the_only_card_keeps_no_job_from_it(machine: Make) -> None:
     m.ask("cancel", id=a)
     m.to(20.0)
     assert m.state.ledger.free_memory[0] == 23 * GIB
+
+
+def test_who_takes_turns_and_makes_no_steps_in_its_own_is_found_too(machine: Make) -> None:
+    m = machine(TimeSlice, settings=Settings(slice_s=10.0, min_quantum_s=0.0))
+    a, b = m.submit("a"), m.submit("b")
+    m.to(40.0)
+    m.process(a).hangs_s = m.process(a).done_s(m.world.now)
+    m.to(1000.0)
+    assert ends(m) == []  # half of that time was not its turn
+    m.to(1400.0)
+    assert ends(m) == [(a, "lost", False)]
+    assert m.runs() == [a, b]

@@ -74,7 +74,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
         Seconds a step took when it was alone; 0 unknown.
     turned, halted : bool
         Stopped by signal because it is not its turn; because its user wants it to. ``halt`` is what
-        the user asked for and the host has not confirmed.
+        the user asked for and the host has not confirmed; ``stood_s`` since when it stands.
     """
 
     job: Job
@@ -104,6 +104,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     memory_bytes: int = 0
     sampled_s: float = -1e18
     sampled: tuple[float, float] = (0.0, 0.0)
+    stood_s: float = 0.0
     turned: bool = False
     halted: bool = False
     halt: bool | None = None
@@ -131,6 +132,13 @@ class Run(msgspec.Struct, gc=False, eq=False):
         if self.steps and self.step_alone_s:
             return self.steps * self.step_alone_s
         return self.work_s + self.rate * max(now - self.rated_s, 0.0)
+
+    def stand(self, stands: bool, now: float) -> None:
+        """It stands still, or goes on: while it stands it is no wonder that it makes no steps."""
+        if stands:
+            self.stood_s = now
+        elif self.moved_s >= 0.0:
+            self.moved_s += now - self.stood_s
 
     def see(self, told: Progress, now: float) -> None:
         """Note what a job tells of itself."""

@@ -341,6 +341,7 @@ class LiveExecutor:
         if run is None or run.halt is None or run.halt != told.paused:
             return
         run.halt, run.halted = None, told.paused
+        run.stand(told.paused, self._t)
         run.settle(self._t)
         run.rate = 0.0  # as the event says, or as it was
         self.out.append(ev.Paused(self._t, run.id, run.attempt, told.paused))

@@ -81,6 +81,9 @@ def _adopt(executor: LiveExecutor, run: Run, record: JobRecord, here: Found, now
         run.phase = "asked"  # its shepherd is there; that it runs is still to be told
         return
     run.phase = "up"
+    if record.sample is not None:
+        run.moved_s = now  # it told of steps before
+    run.stood_s = now
     if here.paused:
         run.halted, run.turned = record.paused, not record.paused
     if record.process is None or record.process.serial != run.serial:

@@ -51,7 +51,7 @@ class Turns:
         if run.want or run.halted or run.turned == stands:
             return
         run.turned = stands
-        run.moved_s = now if run.moved_s >= 0 else run.moved_s
+        run.stand(stands, now)
         self._pause(run, stands)
 
 
