@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,37 @@ def test_a_body_may_be_neither_long_nor_deep_nor_late(start: Any, make: Any) -> 
         head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {make.admin_token}\r\n"
         slow.sendall(head.encode() + b"Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{")
         assert slow.recv(1000).startswith(b"HTTP/1.1 408")
+
+
+def answered(raw: socket.socket) -> bytes:
+    """One whole answer of /healthz."""
+    heard = b""
+    while not heard.endswith(b'{"ok":true}'):
+        part = raw.recv(4000)
+        assert part, heard
+        heard += part
+    return heard
+
+
+def test_who_connects_and_says_nothing_is_let_go(
+    served: Any, make: Any, monkeypatch: pytest.MonkeyPatch, anyone: httpx.Client
+) -> None:
+    monkeypatch.setattr("cotenant.live.api.server.HEAD_S", 0.3)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for first, said in ((b"", b""), (b"", b"GET /healthz HTTP/1.1\r\nHo"), (whole, b"GET /heal")):
+        with socket.create_connection(("127.0.0.1", served.port), timeout=10) as slow:
+            if first:
+                slow.sendall(first)
+                assert answered(slow).startswith(b"HTTP/1.1 200")
+            slow.sendall(said)
+            assert slow.recv(4000) == b""
+    # Who has asked may stay, and ask again later.
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as calm:
+        for _ in range(2):
+            calm.sendall(whole)
+            assert answered(calm).startswith(b"HTTP/1.1 200")
+            time.sleep(0.6)
+    assert anyone.get("/healthz").status_code == 200
 
 
 def test_every_answer_forbids_what_a_page_does_not_need(admin: httpx.Client, anyone: httpx.Client) -> None:

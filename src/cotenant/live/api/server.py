@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 import ssl
@@ -9,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -18,6 +20,8 @@ from cotenant.live.api.guard import Guard
 __all__ = ["Served", "check_bind", "names_of", "serve"]
 
 START_S = 15.0
+HEAD_S = 10.0
+"""How long the head of a request may take to arrive."""
 
 
 def check_bind(bind: str, *, tls: bool, allow_plain: bool = False) -> None:
@@ -185,11 +189,34 @@ def serve(
 
 
 class _Protocol(H11Protocol):
-    """HTTP without an access log: that would hold what clients write in their queries. The doors keep one without."""
+    """HTTP for strangers.
+
+    Without an access log: that would hold what clients write in their queries; the doors keep one without.
+    And who connects must ask within some seconds: connections that say nothing would keep others out.
+    """
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.access_log = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(HEAD_S, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            if self._patience is None:
+                self._patience = self.loop.call_later(HEAD_S, self.transport.close)
+        elif self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        super().connection_lost(exc)
 
 
 class _Quiet(uvicorn.Server):
