@@ -59,6 +59,17 @@ ALLOWED: dict[str, set[str]] = {
         "runs",
         "shares",
     },
+    # The same jobs for real and in the simulator.
+    "twin": {
+        "model",
+        "profiles",
+        "predictors",
+        "engine",
+        "executors",
+        "live",
+        "report",
+        "runs",
+    },
     "tournament": {
         "experiments",
         "model",

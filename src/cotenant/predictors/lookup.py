@@ -92,16 +92,19 @@ class LookupForecast(PairForecast):
 
     @classmethod
     def from_setup(cls, setup: SpeedSetup) -> LookupForecast:
-        """Build from what may be known.
+        """Build from what may be known; ``lookup:FOLDER`` reads that table, as the live scheduler has no other.
 
         Raises
         ------
         ConfigError
             If there are no measurements to look up.
         """
+        if setup.argument:
+            return cls(CoRunTable.load(setup.argument), seed=setup.seed, cluster=setup.cluster)
         if setup.fit is None:
             raise ConfigError(
-                'forecast "lookup" needs a table of measured pairs (--profiles); without one use "contention"'
+                'forecast "lookup" needs a table of measured pairs (--profiles, or lookup:FOLDER); without one '
+                'use "contention"'
             )
         return cls(setup.fit, seed=setup.seed, cluster=setup.cluster)
 
