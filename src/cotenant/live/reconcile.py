@@ -84,8 +84,9 @@ def _adopt(executor: LiveExecutor, run: Run, record: JobRecord, here: Found, now
     if record.sample is not None:
         run.moved_s = now  # it told of steps before
     run.stood_s = now
-    if here.paused:
-        run.halted, run.turned = record.paused, not record.paused
+    # Stopped for neither reason, it was about to be, or about to go on: the next audit sees to it.
+    run.halted = here.paused and record.paused
+    run.turned = here.paused and not record.paused and run.place.share.mode == "time-sliced"
     if record.process is None or record.process.serial != run.serial:
         executor.out.append(ev.Launched(now, run.id, run.attempt, run.serial, here.pid, here.start_ticks))
     wished = executor.endings.halts.get(run.id, False)

@@ -30,7 +30,11 @@ class Turns:
     def rotate(self, runs: Iterable[Run], now: float) -> float:
         """Let the turn go on where it is time; returns when to call again."""
         due, seen = float("inf"), set[int]()
-        for group in _groups([r for r in runs if r.place.share.mode == "time-sliced" and r.phase == "up"]):
+        up = [run for run in runs if run.phase == "up"]
+        for run in up:
+            if run.turned and run.place.share.mode != "time-sliced":
+                self._set(run, False, now)  # it takes turns no more
+        for group in _groups([run for run in up if run.place.share.mode == "time-sliced"]):
             key = min(d for run in group for d in run.place.devices)
             seen.add(key)
             turns = sorted({_turn(run) for run in group})
