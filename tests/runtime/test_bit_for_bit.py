@@ -44,7 +44,7 @@ def test_suspended_in_an_epoch_at_its_end_and_at_its_begin(
     assert broken.run.changes == ()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(st.integers(1, 29), max_size=5), st.sampled_from([1, 3]))
 def test_suspended_at_any_steps(
     status: StatusFile, memory_path: Path, stops: set[int], accumulate: int
