@@ -231,6 +231,15 @@ def test_stopping_ends_streams_and_is_quick(start: Any, make: Any) -> None:
         assert list(told(answer)) == []
 
 
+def test_who_tells_is_not_hurt_when_the_server_has_ended(start: Any, service: Any) -> None:
+    served = start()
+    (told,) = service.listeners
+    served.stop()
+    assert service.listeners == []
+    for number in range(3):
+        told(number, "started", {"id": 1})
+
+
 # -- limits ------------------------------------------------------------------------------
 
 

@@ -124,6 +124,27 @@ def test_whoever_is_not_signed_in_sees_a_form_and_nothing_else(
     assert "resnet50" not in browser.run("document.documentElement.outerHTML")
 
 
+def test_a_tenant_sees_its_own_jobs_alone(browser: Any, served: Any, service: Any, make: Any) -> None:
+    service.views = {
+        0: make.view(0, name="mine", tenant="alice"),
+        1: make.view(1, name="theirs", tenant="bob"),
+    }
+    browser.look(1400)
+    browser.go(served.url)
+    browser.until("!document.getElementById('sign-in').hidden")
+    browser.run(f"document.getElementById('token').value = {json.dumps(make.alice_token)}")
+    browser.run("document.getElementById('sign-in-form').requestSubmit()")
+    browser.until("document.querySelectorAll('#queue-rows button').length > 0")
+    assert "mine" in text(browser, "queue-rows")
+    assert "theirs" not in browser.run("document.documentElement.outerHTML")
+    # The token is nowhere that a script could find it.
+    kept = browser.run(
+        "document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + location.href"
+    )
+    assert make.alice_token not in kept + browser.run("document.getElementById('token').value")
+    assert browser.run("document.cookie") == ""
+
+
 def test_a_thousand_waiting_jobs_are_shown_some_at_a_time(
     signed_in: Any, service: Any, make: Any, shots: Path
 ) -> None:

@@ -98,8 +98,15 @@ class Hub:
         with self._lock:
             first = not self._fresh
             self._fresh.append(_Told(number, kind, facts))
-        if first and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._spread)
+        if not first:
+            return
+        try:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._spread)
+        except RuntimeError:
+            # The server has ended: nobody listens, and whoever tells must not be hurt by that.
+            with self._lock:
+                self._fresh.clear()
 
     def _spread(self) -> None:
         with self._lock:
