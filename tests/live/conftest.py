@@ -137,6 +137,17 @@ class Scheduler:
         until(there, lambda: f"job {number} is {last}, not {statuses}\n{self.said()}")
         return last
 
+    def cancel_all(self) -> None:
+        """End whatever lives."""
+
+        def live() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = self.ask("GET", "/v1/jobs?live=1").json()["jobs"]
+            return found
+
+        for job in live():
+            self.command_on(job["id"], "cancel")
+        until(lambda: not live(), lambda: f"still live: {live()}")
+
     def logs(self, number: int, stream: str = "stdout") -> str:
         return self.ask("GET", f"/v1/jobs/{number}/logs?stream={stream}").text
 
@@ -206,6 +217,24 @@ def make_scheduler(tmp_path: Path) -> Iterator[Callable[..., Scheduler]]:
 def scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
     """One that answers, on two devices of one core each; policy fifo, so that nothing depends on forecasts."""
     return make_scheduler("--policy", "fifo", "--forecast", "contention").start()
+
+
+@pytest.fixture(scope="module")
+def lasting_scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
+    """As ``scheduler``, for all tests of a module that leave it as it was."""
+    options = ("--policy", "fifo", "--forecast", "contention")
+    found = Scheduler(tmp_path_factory.mktemp("lasting") / "state", *options)
+    try:
+        yield found.start()
+    finally:
+        found.end()
+
+
+@pytest.fixture
+def calm(lasting_scheduler: Scheduler) -> Iterator[Scheduler]:
+    """One on which nothing runs, before and after the test."""
+    yield lasting_scheduler
+    lasting_scheduler.cancel_all()
 
 
 @pytest.fixture(scope="module")

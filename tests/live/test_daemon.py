@@ -26,54 +26,54 @@ def words(text: str) -> tuple[str, ...]:
     return ("/bin/sh", "-c", text)
 
 
-def test_a_job_is_submitted_runs_and_ends_and_its_output_is_kept(scheduler: Scheduler) -> None:
-    number = scheduler.submit(*words("echo to-out; echo to-err >&2; echo $COTENANT_JOB_ID"), name="hello")
-    job = scheduler.await_status(number, "done")
+def test_a_job_is_submitted_runs_and_ends_and_its_output_is_kept(calm: Scheduler) -> None:
+    number = calm.submit(*words("echo to-out; echo to-err >&2; echo $COTENANT_JOB_ID"), name="hello")
+    job = calm.await_status(number, "done")
     assert job["exit_code"] == 0
     assert job["name"] == "hello"
     assert job["started"] >= job["submitted"]
-    assert scheduler.logs(number) == f"to-out\n{number}\n"
-    assert scheduler.logs(number, "stderr") == "to-err\n"
+    assert calm.logs(number) == f"to-out\n{number}\n"
+    assert calm.logs(number, "stderr") == "to-err\n"
 
 
-def test_a_job_that_fails_says_with_which_code(scheduler: Scheduler) -> None:
-    job = scheduler.await_status(scheduler.submit(*words("exit 7")), "failed")
+def test_a_job_that_fails_says_with_which_code(calm: Scheduler) -> None:
+    job = calm.await_status(calm.submit(*words("exit 7")), "failed")
     assert job["exit_code"] == 7
     assert "exit code 7" in job["reason"]
-    missing = scheduler.await_status(scheduler.submit("no-such-program-here"), "failed")
+    missing = calm.await_status(calm.submit("no-such-program-here"), "failed")
     assert "no-such-program-here" in missing["reason"]
 
 
-def test_jobs_wait_for_devices_in_order_and_say_why(scheduler: Scheduler) -> None:
-    running = [scheduler.submit(*SLEEP, name=f"holds-{i}") for i in range(2)]
+def test_jobs_wait_for_devices_in_order_and_say_why(calm: Scheduler) -> None:
+    running = [calm.submit(*SLEEP, name=f"holds-{i}") for i in range(2)]
     for number in running:
-        scheduler.await_status(number, "running")
-    waits = scheduler.submit(*words("true"), name="waits")
-    job = scheduler.await_status(waits, "waiting")
-    scheduler.until(lambda: "not now" in scheduler.job(waits)["reason"], "no reason is given")
-    told = scheduler.ask("GET", f"/v1/jobs/{waits}/explain").json()
+        calm.await_status(number, "running")
+    waits = calm.submit(*words("true"), name="waits")
+    job = calm.await_status(waits, "waiting")
+    calm.until(lambda: "not now" in calm.job(waits)["reason"], "no reason is given")
+    told = calm.ask("GET", f"/v1/jobs/{waits}/explain").json()
     assert told["outcome"] == "waiting"
     assert "WAITING" in told["verdict"]
     assert "not now, which is not never" in told["verdict"]
     assert job["devices"] == []
-    scheduler.command_on(running[0], "cancel")
-    scheduler.await_status(waits, "done")
-    assert scheduler.job(running[0])["status"] == "cancelled"
+    calm.command_on(running[0], "cancel")
+    calm.await_status(waits, "done")
+    assert calm.job(running[0])["status"] == "cancelled"
 
 
-def test_a_waiting_job_and_a_starting_one_are_cancelled(scheduler: Scheduler) -> None:
-    numbers = [scheduler.submit(*SLEEP) for _ in range(4)]
+def test_a_waiting_job_and_a_starting_one_are_cancelled(calm: Scheduler) -> None:
+    numbers = [calm.submit(*SLEEP) for _ in range(4)]
     for number in reversed(numbers):  # the first two may be starting at this very moment
-        assert scheduler.command_on(number, "cancel").status_code == 202
+        assert calm.command_on(number, "cancel").status_code == 202
     for number in numbers:
-        assert scheduler.await_status(number, "cancelled")["status"] == "cancelled"
-    late = scheduler.command_on(numbers[0], "cancel")
+        assert calm.await_status(number, "cancelled")["status"] == "cancelled"
+    late = calm.command_on(numbers[0], "cancel")
     assert late.status_code == 409
     assert "has ended" in late.text
 
 
-def test_what_never_fits_is_refused_with_both_numbers(scheduler: Scheduler) -> None:
-    gpus, memory = scheduler.submit_all(
+def test_what_never_fits_is_refused_with_both_numbers(calm: Scheduler) -> None:
+    gpus, memory = calm.submit_all(
         [{"command": ["true"], "gpus": 9}, {"command": ["true"], "gpu_memory": "900TiB"}]
     )
     assert gpus["error"] == "InfeasibleError"
@@ -81,34 +81,34 @@ def test_what_never_fits_is_refused_with_both_numbers(scheduler: Scheduler) -> N
     assert "943,718,400 MiB" in memory["message"]
 
 
-def test_the_same_key_is_the_same_job_and_another_content_is_refused(scheduler: Scheduler) -> None:
+def test_the_same_key_is_the_same_job_and_another_content_is_refused(calm: Scheduler) -> None:
     body = {"command": ["true"], "name": "once"}
-    (first,) = scheduler.submit_all([body], keys=["mine"])
-    (again,) = scheduler.submit_all([body], keys=["mine"])
+    (first,) = calm.submit_all([body], keys=["mine"])
+    (again,) = calm.submit_all([body], keys=["mine"])
     assert (again["id"], again["again"]) == (first["id"], True)
-    (other,) = scheduler.submit_all([{**body, "name": "twice"}], keys=["mine"])
+    (other,) = calm.submit_all([{**body, "name": "twice"}], keys=["mine"])
     assert other["error"] == "ConflictError"
 
 
-def test_a_job_waits_for_another_to_end_well(scheduler: Scheduler, tmp_path: Path) -> None:
+def test_a_job_waits_for_another_to_end_well(calm: Scheduler, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    first = scheduler.submit(*words(f"sleep 0.3; echo first >> {mark}"))
-    second = scheduler.submit(*words(f"echo second >> {mark}"), after=[first])
-    scheduler.await_status(second, "done")
+    first = calm.submit(*words(f"sleep 0.3; echo first >> {mark}"))
+    second = calm.submit(*words(f"echo second >> {mark}"), after=[first])
+    calm.await_status(second, "done")
     assert mark.read_text() == "first\nsecond\n"
-    fails = scheduler.submit(*words("sleep 0.2; exit 1"))
-    never = scheduler.submit(*words("true"), after=[fails])
-    assert scheduler.await_status(never, "rejected")["status"] == "rejected"
+    fails = calm.submit(*words("sleep 0.2; exit 1"))
+    never = calm.submit(*words("true"), after=[fails])
+    assert calm.await_status(never, "rejected")["status"] == "rejected"
 
 
-def test_a_job_that_is_held_lets_another_go_first(scheduler: Scheduler) -> None:
-    number = scheduler.submit(*SLEEP, suspend="restart")
-    scheduler.await_status(number, "running")
-    assert scheduler.command_on(number, "suspend").status_code == 202
-    assert scheduler.await_status(number, "held")["suspensions"] == 1
-    assert scheduler.command_on(number, "resume").status_code == 202
-    scheduler.await_status(number, "running")
-    scheduler.command_on(number, "cancel")
+def test_a_job_that_is_held_lets_another_go_first(calm: Scheduler) -> None:
+    number = calm.submit(*SLEEP, suspend="restart")
+    calm.await_status(number, "running")
+    assert calm.command_on(number, "suspend").status_code == 202
+    assert calm.await_status(number, "held")["suspensions"] == 1
+    assert calm.command_on(number, "resume").status_code == 202
+    calm.await_status(number, "running")
+    calm.command_on(number, "cancel")
 
 
 def test_jobs_run_on_when_the_scheduler_ends_in_order_and_are_adopted(scheduler: Scheduler) -> None:
@@ -168,11 +168,11 @@ def test_a_leader_that_lost_its_lease_stops_by_itself(scheduler: Scheduler) -> N
     scheduler.await_status(number, "done")
 
 
-def test_files_of_the_state_folder_are_for_its_owner_alone(scheduler: Scheduler) -> None:
-    scheduler.await_status(scheduler.submit(*words("true")), "done")
-    assert stat.S_IMODE(scheduler.state.stat().st_mode) == 0o700
+def test_files_of_the_state_folder_are_for_its_owner_alone(calm: Scheduler) -> None:
+    calm.await_status(calm.submit(*words("true")), "done")
+    assert stat.S_IMODE(calm.state.stat().st_mode) == 0o700
     private = ["token", "cotenant.db", "cotenant.db-wal", "daemon.json", "daemon.log", "jobs/0"]
-    modes = {name: stat.S_IMODE((scheduler.state / name).stat().st_mode) & 0o077 for name in private}
+    modes = {name: stat.S_IMODE((calm.state / name).stat().st_mode) & 0o077 for name in private}
     assert modes == dict.fromkeys(private, 0)
 
 
@@ -200,25 +200,23 @@ def test_two_tenants_see_their_own_jobs_and_keep_to_their_limits(make_scheduler:
     assert "keeps at least" in refused["message"]
 
 
-def test_doctor_finds_books_and_reality_the_same(scheduler: Scheduler) -> None:
-    number = scheduler.submit(*SLEEP)
-    scheduler.await_status(number, "running")
-    told = scheduler.ask("GET", "/v1/doctor").json()
+def test_doctor_finds_books_and_reality_the_same(calm: Scheduler) -> None:
+    number = calm.submit(*SLEEP)
+    calm.await_status(number, "running")
+    told = calm.ask("GET", "/v1/doctor").json()
     assert told["healthy"] is True, told
     assert "1 jobs run by the books, the same 1 in fact" in [f["text"] for f in told["findings"]]
-    assert set(told["enforcement"]) == {
-        d["name"] for d in scheduler.ask("GET", "/v1/devices").json()["devices"]
-    }
+    assert set(told["enforcement"]) == {d["name"] for d in calm.ask("GET", "/v1/devices").json()["devices"]}
 
 
-def test_the_log_of_the_daemon_is_json_and_holds_no_secret(scheduler: Scheduler) -> None:
-    number = scheduler.submit(*words("true"), name="quiet", env={"PASSWORD": "hunter2-xyz"})
-    scheduler.await_status(number, "done")
-    text = (scheduler.state / "daemon.log").read_text()
+def test_the_log_of_the_daemon_is_json_and_holds_no_secret(calm: Scheduler) -> None:
+    number = calm.submit(*words("true"), name="quiet", env={"PASSWORD": "hunter2-xyz"})
+    calm.await_status(number, "done")
+    text = (calm.state / "daemon.log").read_text()
     kinds = [json.loads(line).get("kind") for line in text.splitlines()]
     assert {"submitted", "started", "ended"} <= set(kinds)
     assert "hunter2-xyz" not in text
-    assert scheduler.token not in text
+    assert calm.token not in text
 
 
 def test_detach_returns_when_the_api_answers(make_scheduler: Make) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cotenant import __version__
 from cotenant.errors import ConflictError, FencedError, StoreError
+from cotenant.live.api.server import check_bind
 from cotenant.live.clock import BootClock
 from cotenant.live.ground import prepare
 from cotenant.live.leading import Leader, lead, owner_name
@@ -56,6 +57,8 @@ class Daemon:
         # Everything that can be wrong with the call is found before anybody is waited for.
         self._settings = live_settings(options.settings)
         self._policy = _policy(options.policy)
+        tls = options.certificate is not None and options.key is not None
+        check_bind(options.bind, tls=tls, allow_plain=options.allow_plain)
         self._tenants = Tenants(self._state)
         self._store = self._open_store()
 
