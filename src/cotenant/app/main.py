@@ -45,6 +45,7 @@ from cotenant.app import (
     reading,
     resourcing,
     running,
+    twinning,
 )
 from cotenant.app.console import error, escape_unprintable, say
 from cotenant.errors import CotenantError
@@ -120,6 +121,7 @@ liveadmin.add_to(app)
 running.add_to(app)
 reading.add_to(app)
 experimenting.add_to(app)
+twinning.add_to(app)
 measuring.add_to(app)
 predicting.add_to(app)
 graphs.add_to(app)

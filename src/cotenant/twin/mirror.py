@@ -71,6 +71,7 @@ class _Kept:
 def mirror(
     events: Sequence[Event],
     policy: str,
+    *,
     table: CoRunTable,
     starts_s: Mapping[str, float],
     work_s: Mapping[str, float],

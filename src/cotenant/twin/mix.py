@@ -94,7 +94,7 @@ def draw(
     gang : bool
         One more job, of the first kind, on two devices, after two thirds of the others.
     """
-    random_ = random.Random(seed)  # noqa: S311 - a workload is drawn, no secret
+    random_ = random.Random(seed)
     jobs, at = list[Planned](), 0.0
     for i in range(count):
         kind = kinds[i % len(kinds)]

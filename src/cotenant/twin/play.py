@@ -22,28 +22,32 @@ from cotenant.live.store import open_store
 from cotenant.model.events import Event
 from cotenant.twin.mix import Mix, words_of
 
-__all__ = ["Load", "Played", "play"]
+__all__ = ["Ran", "play"]
 
 _START_S = 60.0
 _END_S = 30.0
 _POLL_S = 0.5
+_LOOK_S = 1.0
 _MEMORY = "1GiB"
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """How busy others kept the machine, in shares of all its cores, just before the run."""
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it.
 
+    Parameters
+    ----------
+    events : tuple of Event
+        The log.
+    others : float
+        How busy others kept the machine, as a share of all its cores: the mean of the second before the run and
+        of that after it.
+    """
+
+    events: tuple[Event, ...]
     others: float
 
 
-class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
-
-    events: tuple[Event, ...]
-    load: Load
-
-
-def play(  # noqa: PLR0913
+def play(
     mix: Mix,
     steps: Mapping[str, int],
     state: Path,
@@ -54,7 +58,7 @@ def play(  # noqa: PLR0913
     settings: Sequence[str],
     patience_s: float,
     tell: Callable[[str], None] = lambda text: None,
-) -> Played:
+) -> Ran:
     """Run it to its end; the scheduler and all its jobs are gone afterwards, whatever happened.
 
     Parameters
@@ -71,7 +75,7 @@ def play(  # noqa: PLR0913
     LiveError
         If a job fails, or does not end in time.
     """
-    load = Load(others=psutil.cpu_percent(1.0) / 100.0)
+    before = psutil.cpu_percent(_LOOK_S)
     options = UpOptions(
         state=state,
         devices=tuple(devices),
@@ -85,7 +89,8 @@ def play(  # noqa: PLR0913
         _await(client, len(mix.jobs), patience_s)
     store = open_store(state / "cotenant.db", create=False)
     try:
-        return Played(events=tuple(event for _, event in store.read()), load=load)
+        others = (before + psutil.cpu_percent(_LOOK_S)) / 200.0
+        return Ran(events=tuple(event for _, event in store.read()), others=others)
     finally:
         store.close()
 

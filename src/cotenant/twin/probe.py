@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -66,7 +67,7 @@ def _cpu_s(steps: Sequence[Step]) -> float:
 
 
 def _step_s(steps: Sequence[Step]) -> float:
-    each = sorted(b.end_ns - a.end_ns for a, b in zip(steps, steps[1:], strict=False))
+    each = sorted(b.end_ns - a.end_ns for a, b in itertools.pairwise(steps))
     return each[len(each) // 10] / 1e9
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from cotenant.errors import ConfigError
+from cotenant.model.events import Event
 from cotenant.profiles.measure.campaign import Campaign
 from cotenant.profiles.measure.jobsfile import JobSpec
 from cotenant.profiles.measure.target import parse_target
@@ -20,7 +21,7 @@ from cotenant.profiles.table import CoRunTable
 from cotenant.twin.compare import Course, Likeness, course_of, likeness
 from cotenant.twin.mirror import mirror
 from cotenant.twin.mix import Mix, Planned, campaign_file, words_of
-from cotenant.twin.play import play
+from cotenant.twin.play import Ran, play
 from cotenant.twin.probe import probe_run
 
 __all__ = ["BASELINE", "Known", "Played", "Study", "device_names", "known_of", "study"]
@@ -62,8 +63,9 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     mix: Mix
     devices: tuple[str, ...]
     known: Known
-    pairs: list[tuple[str, str, float, float]]
+    pairs: list[tuple[str, str, float | None, float | None]]
     settings: dict[str, Any]
+    policies: dict[str, str]
     played: list[Played]
     seconds: float
 
@@ -74,7 +76,7 @@ def device_names() -> tuple[str, ...]:
     return tuple(f"cpu:{core}" for core in cores[:2])
 
 
-def known_of(  # noqa: PLR0913
+def known_of(
     mix: Mix,
     folder: Path,
     device: str,
@@ -135,7 +137,7 @@ def _steps_alone(kinds: Sequence[JobSpec], folder: Path) -> dict[str, float]:
     return found
 
 
-def study(  # noqa: PLR0913
+def study(
     mix: Mix,
     policies: Mapping[str, str],
     folder: Path,
@@ -156,48 +158,64 @@ def study(  # noqa: PLR0913
         Of what was measured, which the live forecast reads.
     settings : mapping
         Of both sides.
+
+    Raises
+    ------
+    CotenantError
+        If a job fails, or the scheduler does not start.
     """
-    began, devices = time.monotonic(), device_names()
+    began = time.monotonic()
     steps = {job.name: max(round(job.work_s / _step_s(job, known)), 1) for job in mix.jobs}
     work_s = {job.name: steps[job.name] * _step_s(job, known) for job in mix.jobs}
     played = []
     for repeat in range(repeats):
         for label, policy in policies.items():
             with tempfile.TemporaryDirectory(prefix="cotenant-twin-") as place:
-                found = play(
+                ran = play(
                     mix,
                     steps,
                     Path(place) / "state",
-                    devices=devices,
+                    devices=device_names(),
                     policy=policy,
                     forecast=f"lookup:{folder}",
                     settings=[f"{name}={value}" for name, value in settings.items()],
                     patience_s=120.0 + 5.0 * sum(work_s.values()),
                 )
-            live = course_of(found.events)
-            simulated = course_of(mirror(found.events, policy, table, known.starts_s, work_s, settings))
-            played.append(
-                Played(
-                    policy=label,
-                    repeat=repeat,
-                    live=live,
-                    simulated=simulated,
-                    like=likeness(live, simulated),
-                    others=found.load.others,
-                )
+            again = mirror(
+                ran.events, policy, table=table, starts_s=known.starts_s, work_s=work_s, settings=settings
             )
-            tell(
-                f"{label}, repeat {repeat + 1}: mean completion {live.jct_s:.1f} s live, {simulated.jct_s:.1f} s simulated; "
-                f"makespan {live.makespan_s:.1f} s and {simulated.makespan_s:.1f} s"
-            )
+            played.append(_side_by_side(label, repeat, ran, again))
+            tell(_told(played[-1]))
     return Study(
         mix=mix,
-        devices=devices,
+        devices=device_names(),
         known=known,
-        pairs=[(row.a, row.b, row.a_speed or 0.0, row.b_speed or 0.0) for row in table.rows],
+        pairs=[(row.a, row.b, row.a_speed, row.b_speed) for row in table.rows],
         settings=dict(settings),
+        policies=dict(policies),
         played=played,
         seconds=time.monotonic() - began,
+    )
+
+
+def _side_by_side(label: str, repeat: int, ran: Ran, simulated: Sequence[Event]) -> Played:
+    live, again = course_of(ran.events), course_of(simulated)
+    return Played(
+        policy=label,
+        repeat=repeat,
+        live=live,
+        simulated=again,
+        like=likeness(live, again),
+        others=ran.others,
+    )
+
+
+def _told(one: Played) -> str:
+    live, simulated = one.live, one.simulated
+    return (
+        f"{one.policy}, repeat {one.repeat + 1}: mean completion {live.jct_s:.1f} s live, {simulated.jct_s:.1f} s "
+        f"simulated; makespan {live.makespan_s:.1f} s and {simulated.makespan_s:.1f} s; "
+        f"others had {100 * one.others:.0f} % of the cores"
     )
 
 
