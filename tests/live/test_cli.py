@@ -307,11 +307,14 @@ def test_a_drained_machine_starts_nothing_until_it_is_undrained_and_priority_dec
     assert cotenant("wait", "low", "high", "--timeout", "40s").returncode == 0
 
 
-def test_a_job_after_another_waits_for_it() -> None:
-    first = submit("first", "import time; time.sleep(0.5)")
+def test_a_job_after_another_waits_for_it(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.02)"
+    first = submit("first", code)
     second = submit("second", "pass", "--after", "first")
-    assert job(second).after == (first,)
-    assert cotenant("wait", str(second), "--timeout", "40s").returncode == 0
+    assert (job(second).after, job(second).status) == ((first,), "waiting")
+    gate.touch()
+    assert cotenant("wait", str(second), "--timeout", "60s").returncode == 0
     assert (job(second).started or 0.0) >= (job(first).ended or 1e18)
 
 
