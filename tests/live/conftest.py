@@ -45,7 +45,8 @@ class Scheduler:
     def spawn(self, *more: str) -> subprocess.Popen[bytes]:
         """A further daemon on the same folder; ended with the rest."""
         with (self.state.parent / f"{self.state.name}.out").open("ab") as out:
-            env = {**os.environ, "OMP_NUM_THREADS": "1"}
+            # Nothing may depend on the locale.
+            env = {**os.environ, "OMP_NUM_THREADS": "1", "LC_ALL": "C", "LANG": "C"}
             found = subprocess.Popen(self.command(*more), stdout=out, stderr=out, env=env)
         self.spare.append(found)
         return found

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,44 @@ def test_the_same_key_is_the_same_job_and_another_content_is_refused(calm: Sched
     assert (again["id"], again["again"]) == (first["id"], True)
     (other,) = calm.submit_all([{**body, "name": "twice"}], keys=["mine"])
     assert other["error"] == "ConflictError"
+
+
+def test_the_same_id_twice_at_once_is_one_job_and_the_first_is_unharmed(calm: Scheduler) -> None:
+    """Case C46: identical, other content, after the end, and a retry."""
+    body = {"command": ["sleep", "0.3"], "name": "x"}
+    with ThreadPoolExecutor(8) as pool:
+        same = list(pool.map(lambda _: calm.submit_all([body], keys=["x1"])[0], range(8)))
+    (number,) = {answer["id"] for answer in same}
+    assert sorted(answer["again"] for answer in same) == [False, *[True] * 7]
+    (other,) = calm.submit_all([{**body, "command": ["false"]}], keys=["x1"])
+    assert other["error"] == "ConflictError"
+    calm.await_status(number, "done")
+    (late,) = calm.submit_all([body], keys=["x1"])
+    assert (late["id"], late["again"], calm.job(number)["status"]) == (number, True, "done")
+
+
+def test_names_of_all_kinds_come_back_as_they_were(calm: Scheduler) -> None:
+    """Case C67; shown in the daemon's log with control characters escaped."""
+    names = [
+        "dédé job",
+        "训练-01",
+        "für",
+        "🚀",
+        "\u05d0\u05d1\u05d2",
+        "a|b",
+        "=1+1",
+        "\x1b[31mred\x1b[0m",
+        "../../etc",
+        "a\nb",
+    ]
+    numbers = [answer["id"] for answer in calm.submit_all([{"command": ["true"], "name": n} for n in names])]
+    for number, name in zip(numbers, names, strict=True):
+        assert calm.await_status(number, "done")["name"] == name
+        assert calm.ask("GET", f"/v1/jobs/{number}/explain").json()["name"] == name
+    listed = {job["id"]: job["name"] for job in calm.ask("GET", "/v1/jobs").json()["jobs"]}
+    assert [listed[number] for number in numbers] == names
+    assert "\x1b" not in calm.said()
+    assert "\\x1b[31mred" in calm.said()
 
 
 def test_a_job_waits_for_another_to_end_well(calm: Scheduler, tmp_path: Path) -> None:

@@ -126,7 +126,6 @@ def test_what_is_accepted_is_on_disk_shown_and_wakes_the_loop(scene: Scene) -> N
         ({"comand": ["x"]}, ConfigError, "did you mean 'command'"),
         ({"tenant": "ghost"}, InputError, 'no tenant "ghost"; known: ada, sole'),
         ({"after": [7]}, InputError, "there is no job 7 to wait for"),
-        ({"name": "a\nb"}, ConfigError, "printable"),
         ({"cpus": 1e5}, InfeasibleError, "cores asked"),
     ],
 )  # fmt: skip

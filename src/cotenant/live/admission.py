@@ -77,8 +77,12 @@ def _check_words(asked: JobFile, where: str) -> None:
         raise ConfigError(f"{where} [command]: the first word names the program; it is empty")
     if len(asked.name) > LONGEST_NAME:
         raise ConfigError(f"{where} [name]: {len(asked.name)} characters; at most {LONGEST_NAME}")
-    if not asked.name.isprintable():
-        raise ConfigError(f"{where} [name]: only printable characters; found {asked.name!r:.80}")
+    try:
+        asked.name.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{where} [name]: no text that can be kept (half of a pair of characters)"
+        ) from None
     if abs(asked.priority) > 10**6:
         raise ConfigError(f"{where} [priority]: at most a million either way; found {asked.priority}")
     if any(number < 0 for number in asked.after):
