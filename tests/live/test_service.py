@@ -261,3 +261,32 @@ def test_a_neighbour_of_another_tenant_is_shown_without_its_name(scene: Scene) -
     status = scene.service.status()
     assert (status.running, status.waiting, status.epoch, status.devices) == (2, 0, 3, 2)
     assert "cotenant_epoch 3.0" in scene.service.metrics()
+
+
+def test_doctor_tells_that_a_limit_was_changed_since_the_start(scene: Scene) -> None:
+    from cotenant.live.doctor import tenancy
+
+    assert list(tenancy(scene.tenants, scene.cluster)) == []
+    scene.tenants.add(TenantRow(name="ada", limit_gpus=2))
+    (finding,) = tenancy(scene.tenants, scene.cluster)
+    assert (finding.level, finding.about) == ("warning", "tenants")
+    assert "of ada was changed" in finding.text
+
+
+def test_doctor_tells_books_and_reality_apart(scene: Scene) -> None:
+    from cotenant.live.doctor import books_against
+    from cotenant.model.liveports import Found
+
+    scene.submit(ADA, key="1")
+    scene.submit(SOLE, key="2")
+    scene.take_up()
+    scene.happen(ev.Started(11.0, 0, 1, (0,)))
+    stray = Found(id=1, attempt=1, serial=1, pid=77, start_ticks=5)
+    told = [f.text for f in books_against(scene.picture, [stray])]
+    assert told == [
+        "job 0 runs by the books, and no process of it is there",
+        "process 77 of job 1 runs, and the books have it waiting",
+    ]
+    right = Found(id=0, attempt=1, serial=1, pid=70, start_ticks=5)
+    (fine,) = books_against(scene.picture, [right])
+    assert fine.level == "ok"

@@ -219,6 +219,8 @@ class Daemon:
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue  # nohup, say: whoever started us wants us to live through it
             self._given.append((number, signal.signal(number, self._on_signal)))
 
     def _restore_signals(self) -> None:

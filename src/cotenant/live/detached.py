@@ -61,7 +61,8 @@ def detach(options: UpOptions, patience_s: float) -> DaemonFile:
     output.unlink(missing_ok=True)
     with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as file:
         started = subprocess.Popen(  # noqa: S603
-            command_of(options),
+            # What happens is in daemon.log, which is rotated; here come only words from before and after.
+            [*command_of(options), "--json"],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

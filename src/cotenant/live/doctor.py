@@ -18,6 +18,7 @@ from cotenant.live.options import UpOptions
 from cotenant.live.picture import Picture
 from cotenant.live.statedir import newest_epoch
 from cotenant.live.tenants import Tenants
+from cotenant.model.cluster import Cluster, Tenant
 from cotenant.model.liveports import Found
 from cotenant.model.quantities import GIB, format_bytes
 
@@ -43,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     level : {"ok", "warning", "error"}
     about : str
-        ``books``, ``log``, ``files``, ``disk``, ``clock``, ``network``, ``devices``, ``lease``, ``shares``.
+        ``books``, ``log``, ``files``, ``disk``, ``clock``, ``network``, ``devices``, ``lease``, ``tenants``.
     text : str
         What was found.
     do : str
@@ -108,6 +109,21 @@ def books_against(picture: Picture, found: Sequence[Found]) -> Iterator[Finding]
 
 def _status(running: Mapping[int, Any], job_id: int) -> str:
     return running[job_id].status if job_id in running else "ended"
+
+
+def tenancy(tenants: Tenants, cluster: Cluster) -> Iterator[Finding]:
+    """Limits and quotas in the file, against those in force."""
+    now = {t.name: t for t in tenants.cluster_tenants()}
+    then = {t.name: t for t in cluster.tenants}
+    changed = sorted(name for name in now if then.get(name, Tenant(name=name)) != now[name])
+    if changed or set(then) - set(now):
+        names = ", ".join([*changed, *sorted(set(then) - set(now))])
+        yield Finding(
+            level="warning",
+            about="tenants",
+            text=f"quota, limit or weight of {names} was changed since the scheduler started",
+            do="it holds from the next cotenant up; jobs run on while it restarts. Tokens hold at once",
+        )
 
 
 def unsafe(options: UpOptions, state: Path, tenants: Tenants) -> Iterator[Finding]:

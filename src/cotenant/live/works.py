@@ -213,6 +213,7 @@ class Works:
             if not problems:
                 yield doctor.Finding(level="ok", about="log", text=f"{self._store.count():,} events, whole")
             yield from doctor.unsafe(self._options, self._state, self._tenants)
+            yield from doctor.tenancy(self._tenants, self._cluster)
             yield from doctor.machine(self._state, self._clock, self._lease.epoch, self._missing)
             readings = self._standing.readings
             yield from doctor.telemetry(readings.read(), self._devices, readings.failed)
