@@ -21,9 +21,9 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt scripts/venv.sh
 	@scripts/venv.sh dev,torch,huggingface,onnx,boost,postgres
 	@touch $@ $(VENV)/.installed
 
-demo: $(VENV)/.installed ## compare five policies on a generated workload; writes demo/report.html
+demo: $(VENV)/.installed ## five policies on a generated workload (demo/report.html), then real jobs on this machine
 	@echo "running five policies with three seeds on 2,000 generated jobs" >&2
-	@$(BIN)/cotenant demo -o demo --force
+	@$(BIN)/cotenant demo -o demo --force --live
 
 test: $(VENV)/.installed-dev lint types ## everything that must hold before a change is merged
 	$(BIN)/python -m pytest -n 2

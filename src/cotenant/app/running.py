@@ -330,17 +330,25 @@ def demo(
     *,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many jobs to generate.")] = 2000,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 3,
+    live: Annotated[
+        bool, typer.Option("--live", help="Then run small training jobs for real, on this machine's cores.")
+    ] = False,
     workers: Workers = None,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare five policies on a generated, Philly-like workload; writes a report that opens in a browser."""
+    from cotenant.errors import UsageError
     from cotenant.runs.api import generate
     from cotenant.runs.config import RunConfig
     from cotenant.runs.folders import claim
     from cotenant.traces.native import write_workload
 
+    if live and as_json:
+        raise UsageError(
+            "--live shows tables; leave it or --json out (cotenant twin --light --json gives numbers)"
+        )
     claim(output, force=force)
     (output / "inputs").mkdir()
     trace = output / "inputs" / "jobs.csv"
@@ -359,6 +367,10 @@ def demo(
     page = _write_report(output)
     if not quiet:
         note(f"report: {page}")
+    if live:
+        from cotenant.app.demolive import show_live
+
+        show_live(output / "live", quiet=quiet)
 
 
 def _write_report(folder: Path) -> Path:

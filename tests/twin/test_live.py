@@ -1,0 +1,70 @@
+"""The whole for real: measured, run by a scheduler, simulated; loose bounds, as the machine is shared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LINUX = hasattr(os, "sched_setaffinity")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not LINUX, reason="core sets need Linux")]
+
+
+def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "cotenant", *words],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+
+
+def test_eight_light_jobs_live_and_simulated(tmp_path: Path) -> None:
+    done = _run(tmp_path, "twin", "--quick", "--light", "--jobs", "6", "--json", "-o", "out")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [run["policy"] for run in told["runs"]] == ["fifo", "colocate"]
+    for run in told["runs"]:
+        assert len(run["live"]["fates"]) == len(run["simulated"]["fates"]) == 6
+        for fate in run["live"]["fates"]:
+            # A job of 1.5 to 3 s takes at least that long, whoever else uses the machine.
+            assert fate["end_s"] - fate["start_s"] > 1.2
+    fifo, shared = told["runs"]
+    assert not any(fate["beside"] for side in ("live", "simulated") for fate in fifo[side]["fates"])
+    assert any(fate["beside"] for fate in shared["live"]["fates"])
+    # First come, first served: the order of starts is that of arrivals, however slow the machine is.
+    assert fifo["like"]["order"] == 1.0
+    slowest = max(abs(side["difference_pct"][0]) for side in told["sides"])
+    assert slowest < 25.0 + 100.0 * max(run["others"] for run in told["runs"])
+    assert (tmp_path / "out" / "twin.html").stat().st_size > 10_000
+    known = tmp_path / "out" / "measured" / "starts.json"
+    assert set(json.loads(known.read_text())["starts_s"]) == {"dense/b1024", "loader/b64"}
+
+
+def test_nothing_of_it_outlives_it(tmp_path: Path) -> None:
+    done = _run(tmp_path, "demo", "--jobs", "60", "--seeds", "1", "--workers", "1", "--live", "-o", "d")
+    assert done.returncode == 0, done.stderr
+    assert "real jobs on this machine" in done.stdout, done.stderr
+    assert (tmp_path / "d" / "report.html").is_file()
+    assert (tmp_path / "d" / "live" / "twin.html").is_file()
+    left = [
+        path.parent.name
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if "cotenant-twin-" in _words(path) or "cotenant-demo-" in _words(path)
+    ]
+    assert not left
+
+
+def _words(path: Path) -> str:
+    try:
+        return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
