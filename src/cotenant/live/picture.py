@@ -76,6 +76,8 @@ class Picture(LiveFold):
             for event in events:
                 self.events += 1
                 self.fold(event)
+                if isinstance(event, ev.Submitted) and self._asked is not None:
+                    self.know(event.job.id, self._asked(event.job.id))
                 if self._listeners:
                     self._tell(event)
 
@@ -85,6 +87,12 @@ class Picture(LiveFold):
             for event in events:
                 self.events += 1
                 self.fold(event)
+
+    def know(self, job_id: int, command: tuple[str, ...]) -> None:
+        """What a job runs."""
+        with self._lock:
+            if (entry := self._entries.get(job_id)) is not None:
+                entry.command = command
 
     def report(self, report: object) -> None:
         """Take what a job says of itself, which is not in the log."""

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from cotenant.engine.loop import Loop
-from cotenant.errors import CotenantError
+from cotenant.errors import StoreError
 from cotenant.executors.local.host import LocalHost
 from cotenant.live import doctor
-from cotenant.live.admission import asked_of
 from cotenant.live.api import Served, create_app, serve
 from cotenant.live.clock import BootClock
 from cotenant.live.executor import LiveExecutor
@@ -159,6 +158,7 @@ class Works:
 
     def run(self) -> None:
         """Decide and act until ``stop``."""
+        threading.Thread(target=self._look_up, name="cotenant-commands", daemon=True).start()
         if not self._stop_asked.is_set():
             self._loop.run()
 
@@ -179,13 +179,21 @@ class Works:
     # -- parts ---------------------------------------------------------------------------
 
     def _asked(self, job_id: int) -> tuple[str, ...]:
-        accepted = self._store.job(job_id)
-        if accepted is None:
-            return ()
+        """From what the executor remembers; else from the request."""
+        return self._executor.asked(job_id).command
+
+    def _look_up(self) -> None:
+        """In a thread of its own: what the jobs of before run, for who looks at them."""
+        after = 0
         try:
-            return asked_of(accepted).command
-        except CotenantError:
-            return ()
+            while page := self._store.waiting(after):
+                for accepted in page:
+                    command = accepted.request.body.get("command")
+                    if accepted.job_id >= 0 and isinstance(command, list):
+                        self.picture.know(accepted.job_id, tuple(map(str, command)))
+                after = page[-1].seq
+        except StoreError as error:
+            _log.warning("commands of earlier jobs cannot be shown: %s", error)
 
     def _enforcement(self) -> dict[int, dict[str, str]]:
         holding = self._host.inner.holding
