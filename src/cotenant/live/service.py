@@ -188,9 +188,12 @@ class LiveService:
         if digits.isascii() and digits.isdigit() and len(digits) < 18:
             return self.job(caller, int(digits))
         tenant = None if caller.admin else caller.tenant
-        for view in reversed(self.jobs(caller, limit=10**9)):
-            if view.name == name and tenant in (None, view.tenant):
-                return view
+        for accepted in reversed(self._store.waiting(self._store.done_seq())):
+            mine = tenant in (None, accepted.request.tenant)
+            if mine and accepted.request.kind == "submit" and accepted.request.body.get("name") == name:
+                return self.job(caller, accepted.job_id)
+        if (number := self._picture.named(name, tenant)) is not None:
+            return self.job(caller, number)
         raise NotFoundError(f'there is no job called "{name[:80]}"; cotenant ps lists those there are')
 
     def _fresh(self, accepted: Accepted) -> JobView:
