@@ -50,12 +50,15 @@ class Real(msgspec.Struct, gc=False, frozen=True):
         Its user asked it to leave and to stay away; it is stopped by signal where it runs.
     awaits : tuple of int
         Jobs that must end well before it takes part.
+    reshaped : bool
+        It asks for something else than when it was last in the queue.
     """
 
     process: Launched | None = None
     held: bool = False
     paused: bool = False
     awaits: tuple[int, ...] = ()
+    reshaped: bool = False
 
 
 PLAIN = Real()
@@ -135,6 +138,10 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
         """The record of a job that has just been submitted."""
         priority = job.priority
         return cls(job, shape, now, predicted_s, job.id, priority, order_key(job.id, priority), now)
+
+    def __lt__(self, other: JobRecord) -> bool:
+        """So that queues may hold two records of one job: an old one, and that of what it asks for now."""
+        return self.id < other.id
 
     @property
     def process(self) -> Launched | None:
