@@ -166,7 +166,9 @@ def takeover(state: Path, jobs: int) -> dict[str, float]:
             while client.get("/v1/status").json()["counts"]["submitted"] < jobs:
                 time.sleep(0.1)
         standby = daemon.start("--standby", wait=False)
-        time.sleep(6.0)
+        while "standing by" not in (state / "daemon.log").read_text():
+            time.sleep(0.1)
+        time.sleep(1.0)
         leader.kill()
         begun = time.monotonic()
         leader.wait()
