@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cotenant import registry
 from cotenant.checks.invariants import check_invariants
 from cotenant.engine.picture import picture
 from cotenant.engine.state import State
@@ -22,7 +23,7 @@ from cotenant.model.settings import Settings
 from cotenant.model.shape import why_not
 from cotenant.policies.fifo import Fifo
 from cotenant.report.reasons import meaning, remedy
-from cotenant.testing import Harness
+from cotenant.testing import FixedForecast, Harness
 
 CLUSTER = Cluster(
     types=(DeviceType(name="x", memory_bytes=24 * GIB),), nodes=(Node(name="n", gpus=(("x", 2),)),)
@@ -273,3 +274,19 @@ def test_a_resize_of_a_running_job_is_answered_at_the_same_instant() -> None:
     run = _run([ev.ResizeRequested(5.0, 0, compute_milli=300)])
     resized = next(e for e in run.events if isinstance(e, ev.Resized))
     assert (resized.t, resized.share) == (5.0, Share("spatial", 8 * GIB, 300, 1000))
+
+
+@pytest.mark.parametrize("policy", ["horus", "srtf", "fgd", "cotenant"])
+def test_who_asks_for_something_else_is_in_every_queue_once(policy: str) -> None:
+    """Queues look late whether an entry still holds; an entry of what was asked before must not come to life."""
+    h = Harness(CLUSTER, registry.load("policy", policy)(), forecast=FixedForecast(default=0.9))
+    h.submit("long-a", runs_s=100.0, memory_bytes=20 * GIB)
+    h.submit("long-b", runs_s=100.0, memory_bytes=20 * GIB)
+    for name in "cde":
+        h.submit(name, at_s=1.0, runs_s=10.0, memory_bytes=8 * GIB)
+    for t, asked in ((10.0, 6), (20.0, 8), (30.0, 21), (40.0, 8)):
+        h.happen(ev.ResizeRequested(t, 3, memory_bytes=asked * GIB))
+    h.happen(ev.ResizeRequested(50.0, 0, memory_bytes=22 * GIB))
+    run = h.run()
+    done = [e.id for e in run.events if isinstance(e, ev.Ended)]
+    assert sorted(done) == [0, 1, 2, 3, 4]
