@@ -30,6 +30,8 @@ ALLOWED: dict[str, set[str]] = {
     "shares": {"model"},
     # What runs inside a job stands alone, so that it starts quickly and can be copied.
     "runtime": set(),
+    # Elastic training: part of the job, too, with the state files and seeds of the runtime.
+    "elastic": {"model", "runtime"},
     # Blocks of saved state, with owners and readers.
     "pools": {"model"},
     "live": {

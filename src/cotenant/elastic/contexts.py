@@ -1,0 +1,139 @@
+"""What belongs to one logical worker: its random numbers and its buffers, swapped at every turn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from cotenant.runtime import randomness
+
+__all__ = ["Buffers", "Context"]
+
+
+class Context:
+    """Random generators, buffers and notes of one logical worker, or the generators between turns.
+
+    Attributes
+    ----------
+    buffers : dict of str to Tensor
+        Those that any worker has changed so far, by name.
+    notes : dict of str to float
+        What the script noted in the worker's last turn.
+    """
+
+    __slots__ = ("_cuda", "_numpy", "_python", "_torch", "buffers", "notes")
+
+    def __init__(self, python: Any, numpy: Any, torch: Any, cuda: Any) -> None:
+        self._python, self._numpy, self._torch, self._cuda = python, numpy, torch, cuda
+        self.buffers: dict[str, Any] = {}
+        self.notes: dict[str, float] = {}
+
+    @classmethod
+    def seeded(cls, seed: int) -> Context:
+        """Generators that all start from one 63-bit seed."""
+        import numpy as np
+        import torch
+
+        cuda = None
+        if torch.cuda.is_available():
+            cuda = torch.Generator("cuda").manual_seed(seed).get_state()
+        generator = torch.Generator().manual_seed(seed)
+        return cls(random.Random(seed).getstate(), np.random.MT19937(seed), generator.get_state(), cuda)
+
+    def enter(self, *, keep: bool) -> Any:
+        """Make these the process's generators; returns the NumPy generator that now counts on.
+
+        With ``keep`` this context stays as it is, so that the turn can be taken again.
+        """
+        import numpy as np
+        import torch
+
+        used = self._numpy
+        if keep:
+            used = np.random.MT19937(0)
+            used.state = self._numpy.state
+        random.setstate(self._python)
+        np.random.set_bit_generator(used)
+        torch.set_rng_state(self._torch)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state(self._cuda)
+        return used
+
+    @classmethod
+    def leave(cls, numpy: Any) -> Context:
+        """The process's generators as they are now; ``numpy`` is what ``enter`` gave."""
+        import torch
+
+        cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+        return cls(random.getstate(), numpy, torch.get_rng_state(), cuda)
+
+    def packed(self) -> dict[str, Any]:
+        """The same as tensors, numbers and text."""
+        import torch
+
+        version, words, gauss = self._python
+        return {
+            "python": (version, torch.tensor(words), gauss),
+            "numpy": randomness.plain(self._numpy.state),
+            "torch": self._torch,
+            "cuda": self._cuda,
+            "buffers": self.buffers,
+            "notes": self.notes,
+        }
+
+    @classmethod
+    def unpacked(cls, kept: Mapping[str, Any]) -> Context:
+        """What ``packed`` gave."""
+        import numpy as np
+
+        version, words, gauss = kept["python"]
+        generator = np.random.MT19937(0)
+        generator.state = randomness.rebuilt(kept["numpy"])
+        context = cls((version, tuple(words.tolist()), gauss), generator, kept["torch"], kept["cuda"])
+        context.buffers, context.notes = dict(kept["buffers"]), dict(kept["notes"])
+        return context
+
+
+class Buffers:
+    """The buffers of a model, of which each logical worker has its own.
+
+    Only those that were ever changed in a turn are swapped: masks and tables cost nothing.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._slots: dict[str, tuple[Any, str]] = {}
+        seen: set[int] = set()
+        for path, module in model.named_modules():
+            for key, tensor in module._buffers.items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    self._slots[f"{path}.{key}" if path else key] = (module, key)
+        self._base = {name: self._tensor(name).clone() for name in self._slots}
+        self._changing: set[str] = set()
+        self._before: list[tuple[int, int]] = []
+
+    def _tensor(self, name: str) -> Any:
+        module, key = self._slots[name]
+        return module._buffers[key]
+
+    def enter(self, saved: Mapping[str, Any]) -> None:
+        """Fill the model's buffers with a worker's."""
+        import torch
+
+        self._changing.update(saved)
+        with torch.no_grad():
+            for name in sorted(self._changing):
+                self._tensor(name).copy_(saved.get(name, self._base[name]))
+        self._before = self._marks()
+
+    def leave(self) -> dict[str, Any]:
+        """Copies of those that have ever changed."""
+        for name, before, now in zip(self._slots, self._before, self._marks(), strict=True):
+            if before != now:
+                self._changing.add(name)
+        return {name: self._tensor(name).detach().clone() for name in sorted(self._changing)}
+
+    def _marks(self) -> list[tuple[int, int]]:
+        tensors = (self._tensor(name) for name in self._slots)
+        return [(id(tensor), tensor._version) for tensor in tensors]

@@ -1,0 +1,120 @@
+"""A process's side of the rendezvous: which generation it belongs to, and who else does.
+
+The supervisor keeps the store. Keys: ``generation`` (number of the newest), ``members/G`` (their
+names, in order of rank), ``ready/NAME``, ``here/G/NAME``, ``retire/NAME``, ``broken/G``,
+``finished``, ``stop``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import time
+
+from cotenant.elastic.exchange import Broken, Group
+from cotenant.errors import InputError
+
+__all__ = ["ADDRESS", "Finished", "Member", "Retired"]
+
+ADDRESS = "COTENANT_ELASTIC"
+"""Environment variable of a supervised process: HOST:PORT:NAME."""
+_POLL_S = 0.02
+
+
+class Retired(SystemExit):
+    """The run goes on with fewer processes, and this is not one of them; exit code 0."""
+
+
+class Finished(Exception):  # noqa: N818
+    """The others have done the last step."""
+
+
+class Member:
+    """This process among those of a supervised run.
+
+    Parameters
+    ----------
+    address : str
+        HOST:PORT:NAME.
+
+    Raises
+    ------
+    InputError
+        If it is no such thing.
+    """
+
+    def __init__(self, address: str) -> None:
+        from torch.distributed import TCPStore
+
+        host, _, rest = address.partition(":")
+        port, _, self.name = rest.partition(":")
+        if not port.isdigit() or not self.name:
+            raise InputError(
+                f"{ADDRESS} is {address!r}: it must be HOST:PORT:NAME, as the supervisor sets it"
+            )
+        self._store = TCPStore(host, int(port), is_master=False, timeout=datetime.timedelta(seconds=30))
+        self.generation = 0
+
+    @classmethod
+    def from_environment(cls) -> Member | None:
+        """None if there is no supervisor."""
+        address = os.environ.get(ADDRESS)
+        return cls(address) if address else None
+
+    def has(self, key: str) -> bool:
+        """Whether a key is set."""
+        return bool(self._store.check([key]))
+
+    def newest(self) -> int:
+        """Number of the generation published last; 0 if there is none."""
+        return int(self._store.get("generation")) if self.has("generation") else 0
+
+    def join(self) -> Group:
+        """Wait for a generation after this process's, and join it.
+
+        Raises
+        ------
+        Retired, Finished
+        """
+        from torch.distributed import PrefixStore
+
+        self._store.set(f"ready/{self.name}", "1")
+        while True:
+            if self.has("finished"):
+                raise Finished
+            if self.has(f"retire/{self.name}"):
+                raise Retired(0)
+            number = self.newest()
+            if number > self.generation:
+                members = json.loads(self._store.get(f"members/{number}"))
+                if self.name in members and self._all_here(number, members):
+                    self.generation = number
+                    try:
+                        return Group(
+                            PrefixStore(f"group/{number}", self._store),
+                            members.index(self.name),
+                            len(members),
+                        )
+                    except Broken:
+                        self.broken()
+                elif self.name in members:
+                    continue
+            time.sleep(_POLL_S)
+
+    def _all_here(self, number: int, members: list[str]) -> bool:
+        """Groups are built when all are there: who waits for a dead one would wait for a time-out."""
+        self._store.set(f"here/{number}/{self.name}", "1")
+        while not self._store.check([f"here/{number}/{name}" for name in members]):
+            if self.newest() > number or self.has("finished"):
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def broken(self) -> None:
+        """Tell the supervisor that this generation is of no use."""
+        self._store.set(f"broken/{self.generation}", "1")
+
+    def finish(self) -> None:
+        """Tell that the last step is done: no generation must follow."""
+        self._store.set("finished", "1")

@@ -1,0 +1,346 @@
+"""One process of an elastic run: its turns, and its part in the exchange after them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cotenant.elastic import identity, scan, state
+from cotenant.elastic.contexts import Buffers, Context
+from cotenant.elastic.exchange import Broken, Group, Sums, from_bytes, to_bytes
+from cotenant.elastic.gradients import Order, Staging, cover, share
+from cotenant.elastic.members import Finished, Member, Retired
+from cotenant.elastic.sampling import Loader
+from cotenant.elastic.state import Place
+from cotenant.elastic.transfer import Given, catch_up
+from cotenant.errors import InputError, StateError
+from cotenant.runtime import contents, randomness
+from cotenant.runtime.run import SUSPENDED, Suspended
+
+__all__ = ["Process", "Settings"]
+
+_WORKER, _BETWEEN = 3, 4
+
+
+class Settings(NamedTuple):
+    """How a run was asked for; see ``Run``.
+
+    Attributes
+    ----------
+    leaves : int
+        Units that processes share out: blocks, or workers.
+    """
+
+    workers: int
+    leaves: int
+    most: int
+    seed: int
+    order: Order
+    folder: Path | None
+    every_steps: int
+    keep: int
+    least: identity.Grade
+    adopt_threads: bool
+
+
+class Process:
+    """This process and what it holds of the run.
+
+    Attributes
+    ----------
+    place : Place
+    contexts : list of Context
+        Of all logical workers, as they were after the last step.
+    rank, size : int
+    grade : Grade
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        loader: Loader,
+        model: Any,
+        objects: contents.Objects,
+        parts: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self.settings, self.loader, self.objects = settings, loader, objects
+        self.place = Place()
+        self.rank, self.size = 0, 1
+        self.grade = identity.Grade.BITWISE
+        self.joined = False
+        self.in_turns = False
+        self.given: Given | None = None
+        self.broken = False
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._all = list(model.parameters())
+        self._optimizers = parts["optimizer"]
+        self._buffers = Buffers(model)
+        seeds = [randomness.mix(settings.seed, n, _WORKER) for n in range(settings.workers)]
+        self.contexts = [Context.seeded(seed) for seed in seeds]
+        self._between = Context.seeded(randomness.mix(settings.seed, 0, _BETWEEN))
+        self._member = Member.from_environment()
+        self._group: Group | None = None
+        self._fresh: dict[int, Context] = {}
+        self._notes: dict[str, float] = {}
+        self._stop = False
+        self._batches: Iterator[Any] | None = None
+        self._saved = -1
+        scan.watch(self, self._optimizers.values())
+
+    # -- life ------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Load saved state, join the others, and make ready for the first turn."""
+        import numpy as np
+
+        self._scratch = np.random.MT19937(0)
+        self._numpy = self._between.enter(keep=False)
+        if self._member is None:
+            self.load()
+            self._settle(None)
+        else:
+            contents.check_loadable(self.objects.small(), "an object given to run.keep()")
+            try:
+                self._join()
+            except Finished:
+                raise Retired(0) from None
+        self.joined = True
+
+    def close(self) -> None:
+        """The last step is done."""
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+
+    def identity(self) -> dict[str, str]:
+        """What the bits depend on."""
+        own = {
+            "logical workers": str(self.settings.workers),
+            "order": self.settings.order,
+            "leaves": str(self.settings.leaves),
+            "seed": str(self.settings.seed),
+        }
+        return own | self.loader.identity() | identity.environment(self._all, self._optimizers)
+
+    def load(self) -> None:
+        """Newest state of the folder, if there is one."""
+        if self.settings.folder is not None:
+            found = state.newest(self.settings.folder)
+            if found is not None:
+                self.put(*found)
+                self._saved = self.place.step
+
+    def put(self, content: Mapping[str, Any], where: str) -> None:
+        """Become what a state says."""
+        import torch
+
+        there = content["cotenant"]["identity"]
+        if self.settings.adopt_threads:
+            torch.set_num_threads(int(there["CPU threads"]))
+        left = identity.judge(there, self.identity(), self.settings.least, where)
+        self.grade = min(self.grade, left)
+        if len(content["workers"]) != self.settings.workers:
+            raise StateError(
+                f"{where}: {len(content['workers'])} logical workers, {self.settings.workers} here"
+            )
+        self.objects.put(content, where)
+        self.place = Place(*content["cotenant"]["place"])
+        self.contexts = [Context.unpacked(kept) for kept in content["workers"]]
+        self._between = Context.unpacked(content["between"])
+        self._buffers.enter(self.contexts[0].buffers)
+        self._numpy = self._between.enter(keep=False)
+
+    def pack(self) -> dict[str, Any]:
+        """The state after the last step."""
+        between = self._between if self.in_turns else Context.leave(self._numpy)
+        return state.pack(self.objects, self.place, self.identity(), self.contexts, between)
+
+    def save(self) -> None:
+        """Write a checkpoint, on the first process."""
+        if self.settings.folder is None or self.rank or self._saved == self.place.step:
+            return
+        state.save(self.settings.folder, self.pack(), self.place.step, self.settings.keep)
+        self._saved = self.place.step
+
+    def advance(self) -> None:
+        """The script has applied the gradients."""
+        step, epoch, index = self.place
+        whole = index + 1 == self.loader.steps
+        self.place = Place(step + 1, epoch + whole, 0 if whole else index + 1)
+        if whole:
+            self._batches = None
+
+    def boundary(self, *, end: bool) -> bool:
+        """Between two steps: save, leave, meet the others anew; True if there is nothing more to do."""
+        import torch
+
+        every = self.settings.every_steps
+        if end or self._stop or (every and self.place.step % every == 0):
+            self.save()
+        if self._stop and not end:
+            self.close()
+            raise Suspended(SUSPENDED)
+        if torch.get_num_threads() != self._threads:
+            raise StateError(
+                f"CPU threads were changed from {self._threads} to {torch.get_num_threads()} during the run, which"
+                " changes bits: leave them, or set elastic.Run(threads=...)"
+            )
+        if self._member is not None and self.broken:
+            try:
+                self._join()
+            except Finished:
+                return True
+        if self._member is not None and end:
+            self._member.finish()
+        elif self._member is not None and self._wanted > self._member.generation:
+            self._join()
+        return False
+
+    # -- turns -----------------------------------------------------------------------
+
+    def begin_turns(self) -> None:
+        """The process's own generators make room for the workers'."""
+        self._between = Context.leave(self._numpy)
+        self.in_turns = True
+        self._staging.begin()
+        self._fresh = {}
+
+    def turns(self) -> Iterator[Any]:
+        """The batches of this process's workers, each yielded within its worker's context."""
+        import numpy as np
+
+        keep = self.size > 1
+        for worker in self._mine:
+            if self.loader.count(self.place.index, worker):
+                np.random.set_bit_generator(self._scratch)
+                batch = self._next()
+                before = self.contexts[worker]
+                used = before.enter(keep=keep)
+                self._buffers.enter(before.buffers)
+                self._notes = {}
+                yield batch
+                after = Context.leave(used)
+                after.buffers, after.notes = self._buffers.leave(), self._notes
+                self._fresh[worker] = after
+            self._staging.ended(worker)
+
+    def note(self, values: dict[str, float]) -> None:
+        """Numbers of the worker whose turn it is."""
+        if not self.in_turns:
+            raise InputError("note() outside of the inner loop: numbers belong to a worker's turn")
+        self._notes.update(values)
+
+    def _next(self) -> Any:
+        if self._batches is None:
+            self._batches = self.loader.open(self.place.epoch, self.place.index, self._mine)
+        return next(self._batches)
+
+    def end_turns(self) -> bool:
+        """Exchange; False if the turns must be taken again, by others."""
+        sums: list[Any]
+        if self._group is None or self.size == 1:
+            sums = self._staging.done[0, self.settings.leaves]
+            self._commit(self._fresh)
+            if self._member is not None:
+                self._wanted, self._stop = self._member.newest(), self._member.has("stop")
+        else:
+            try:
+                sums = self._exchange(self._group)
+            except Broken:
+                self._staging.give_back()
+                self._join()
+                if self.given is None:
+                    self._staging.begin()
+                    self._fresh = {}
+                    return False
+                sums, contexts = self.given
+                self.given = None
+                self._staging.begin()
+                self._commit(contexts)
+            else:
+                self._agree(sums)
+        self._staging.finish(sums, self.settings.workers)
+        self._buffers.enter(self.contexts[0].buffers)
+        self._numpy = self._between.enter(keep=False)
+        self.in_turns = False
+        return True
+
+    def _exchange(self, group: Group) -> list[Any]:
+        done = self._staging.done
+        used = [any(grads[n] is not None for grads in done.values()) for n in range(len(self._parameters))]
+        packed = {worker: context.packed() for worker, context in self._fresh.items()}
+        found = [from_bytes(data) for data in group.gather(to_bytes({"used": used, "contexts": packed}))]
+        if self.settings.order == "sequence":
+            sums = self._sums.chain([done[node] for node in sorted(done)])
+        else:
+            sums = self._sums.tree(done)
+        contexts = {w: Context.unpacked(c) for part in found for w, c in part["contexts"].items()}
+        self._commit(contexts | self._fresh)
+        anywhere = [any(part["used"][n] for part in found) for n in range(len(used))]
+        return [tensor if there else None for tensor, there in zip(sums, anywhere, strict=True)]
+
+    def _commit(self, fresh: Mapping[int, Context]) -> None:
+        for worker, context in enumerate(self.contexts):
+            context.notes = {}
+            self.contexts[worker] = fresh.get(worker, context)
+
+    def _agree(self, sums: list[Any]) -> None:
+        """All have all of the step, or it is kept for those that may not."""
+        import torch
+
+        group, member = self._group, self._member
+        if group is None or member is None:
+            return
+        asked = [member.newest(), int(member.has("stop"))] if self.rank == 0 else [0, 0]
+        told = torch.tensor(asked, dtype=torch.int64)
+        try:
+            group.largest(told)
+            self._wanted, self._stop = int(told[0]), bool(told[1])
+        except Broken:
+            self.broken = True
+            copies = [None if tensor is None else tensor.clone() for tensor in sums]
+            self.given = Given(copies, dict(enumerate(self.contexts)))
+
+    # -- generations -----------------------------------------------------------------
+
+    def _join(self) -> None:
+        """Become part of the next generation that holds."""
+        member = self._member
+        if member is None:
+            raise InputError("a run without supervisor has one process")
+        self._batches = None
+        while True:
+            if self._group is not None:
+                self._group.close()
+                self._group = None
+            group = member.join()
+            if group.size > self.settings.leaves:
+                raise InputError(
+                    f"{group.size} processes, {self.settings.leaves} at most: raise elastic.Run(max_processes=...) or"
+                    " start fewer"
+                )
+            self._group = group
+            with contextlib.suppress(Broken):
+                catch_up(self, group)
+                break
+            member.broken()
+        self.broken = False
+        self._settle(group)
+
+    def _settle(self, group: Group | None) -> None:
+        import torch
+
+        self.rank, self.size = (0, 1) if group is None else (group.rank, group.size)
+        self._wanted = 0 if self._member is None else self._member.generation
+        self._threads = torch.get_num_threads()
+        settings = self.settings
+        shares = share(settings.leaves, self.size)
+        first, end = shares[self.rank]
+        turns = settings.workers // settings.leaves
+        self._mine = range(first * turns, end * turns)
+        self._staging = Staging(self._parameters, settings.leaves, turns, (first, end), settings.order)
+        if group is not None:
+            nodes = [cover(low, high, settings.leaves) for low, high in shares]
+            self._sums = Sums(self._parameters, group, nodes, settings.leaves)

@@ -1,0 +1,271 @@
+"""A training with a fixed number of logical workers, on any number of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from cotenant.elastic import scan
+from cotenant.elastic.gradients import Order
+from cotenant.elastic.identity import Grade
+from cotenant.elastic.process import Process, Settings
+from cotenant.elastic.sampling import Last, Loader
+from cotenant.errors import InputError, MissingExtraError
+from cotenant.runtime import contents, randomness
+
+__all__ = ["Run", "Step"]
+
+
+class Step:
+    """One global step: iterate over it for the batches of this process's logical workers.
+
+    Attributes
+    ----------
+    number : int
+        Of the step, from 0, over all epochs.
+    epoch, index : int
+        Epoch, and step of it.
+    last : bool
+        The last of its epoch.
+    """
+
+    def __init__(self, process: Process, last: bool) -> None:
+        self._process = process
+        self.number, self.epoch, self.index = process.place
+        self.last = last
+        self.done = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.done:
+            raise InputError(f"step {self.number} has had its turns: one inner loop for each step")
+        self._process.begin_turns()
+        while True:
+            yield from self._process.turns()
+            if self._process.end_turns():
+                break
+        self.done = True
+
+    def note(self, **values: float) -> None:
+        """Within a turn: note numbers of this logical worker (its loss, say), see ``mean``."""
+        self._process.note({name: float(value) for name, value in values.items()})
+
+    def mean(self, name: str) -> float:
+        """After the turns: the mean of what the logical workers noted, summed in their order.
+
+        Raises
+        ------
+        InputError
+            If nobody noted such a thing.
+        """
+        noted = [c.notes[name] for c in self._process.contexts if name in c.notes]
+        if not noted or not self.done:
+            raise InputError(f"nothing noted as {name!r}: call step.note({name}=...) in the inner loop first")
+        return sum(noted) / len(noted)
+
+
+class Run:
+    """An elastic run; make it before the model, which it seeds.
+
+    Parameters
+    ----------
+    workers : int
+        Logical workers, N. With the batch size they fix the global batch; they never change.
+    max_processes : int, optional
+        Most processes, a divisor of ``workers``; by default as many as workers. With the order ``blocks`` it is
+        part of how gradients are summed, so changing it changes bits.
+    seed : int
+    order : "blocks" or "sequence"
+        How gradients are summed. ``blocks``: runs of workers/max_processes neighbours first, then these in a
+        binary tree. ``sequence``: 0, 1, ..., N-1, as gradient accumulation does; where there are several
+        processes, all but the first keep a gradient for each of their workers.
+    threads : int, optional
+        CPU threads of each process, part of the identity; by default what the saved state or PyTorch says.
+    state : path, optional
+        Folder of checkpoints; a run that finds one there goes on from it.
+    every_steps : int
+        Save this often; 0 is only at the end and when asked.
+    keep : int
+        Checkpoints to keep.
+    least : "bitwise", "statistical" or "changed"
+        Go on from saved state only if at least this is left.
+    deterministic : bool
+        Only deterministic kernels of PyTorch; without, equality may fail where an operator has none.
+
+    Raises
+    ------
+    InputError, MissingExtraError
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        max_processes: int | None = None,
+        *,
+        seed: int = 0,
+        order: Order = "blocks",
+        threads: int | None = None,
+        state: str | Path | None = None,
+        every_steps: int = 0,
+        keep: int = 1,
+        least: Literal["bitwise", "statistical", "changed"] = "statistical",
+        deterministic: bool = True,
+    ) -> None:
+        try:
+            import torch
+        except ImportError:
+            raise MissingExtraError("elastic training", "torch") from None
+        most = workers if max_processes is None else max_processes
+        if workers < 1 or most < 1 or workers % most:
+            raise InputError(
+                f"workers={workers}, max_processes={most}: both must be at least 1, and max_processes a divisor of"
+                " workers"
+            )
+        if order not in ("blocks", "sequence"):
+            raise InputError(f"order is {order!r}: it must be blocks or sequence")
+        if least.upper() not in Grade.__members__:
+            raise InputError(f"least is {least!r}: it must be bitwise, statistical or changed")
+        if threads is not None:
+            torch.set_num_threads(threads)
+        if deterministic:
+            torch.use_deterministic_algorithms(True)
+            torch.utils.deterministic.fill_uninitialized_memory = False
+            torch.backends.cudnn.benchmark = False
+        self._settings = Settings(
+            workers=workers,
+            leaves=most if order == "blocks" else workers,
+            most=most,
+            seed=seed,
+            order=order,
+            folder=None if state is None else Path(state),
+            every_steps=every_steps,
+            keep=keep,
+            least=Grade[least.upper()],
+            adopt_threads=threads is None,
+        )
+        self._parts: dict[str, Mapping[str, Any]] = {}
+        self._process: Process | None = None
+        self._model: Any = None
+        randomness.seed_all(randomness.mix(seed, 0, 0))
+
+    def prepare(
+        self,
+        model: Any,
+        dataset: Any,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        last: Last = "short",
+        random_data: bool = True,
+        **settings: Any,
+    ) -> tuple[Any, Loader]:
+        """The model as it is, after a look at it, and a loader of the data set.
+
+        Parameters
+        ----------
+        model : Module
+            On its device, not wrapped.
+        dataset : Dataset
+            With ``__len__`` and ``__getitem__``; no sampler.
+        batch_size : int
+            Of one logical worker.
+        shuffle, last, random_data
+            See ``sampling.Loader``.
+        **settings
+            For ``DataLoader``: num_workers, collate_fn, pin_memory, ...
+
+        Raises
+        ------
+        InputError
+            If the model or the data set cannot be elastic; names the module.
+        """
+        scan.check_model(model)
+        self._model = model
+        self._parts["model"] = contents.named("model", model)
+        loader = Loader(
+            dataset,
+            batch_size,
+            self._settings.workers,
+            self._settings.seed,
+            shuffle=shuffle,
+            last=last,
+            random_data=random_data,
+            settings=settings,
+        )
+        return model, loader
+
+    def keep(
+        self,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        scaler: Any = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """What is saved, and sent to new processes, beside the model: one object each, several, or by name.
+
+        Raises
+        ------
+        InputError
+            An object whose state cannot be saved.
+        """
+        self._parts["optimizer"] = contents.named("optimizer", optimizer)
+        self._parts["scheduler"] = contents.named("scheduler", scheduler)
+        self._parts["scaler"] = contents.named("scaler", scaler)
+        self._parts["extra"] = dict(extra or {})
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that writes files and prints."""
+        return self._process is None or self._process.rank == 0
+
+    @property
+    def processes(self) -> int:
+        """Processes at this moment."""
+        return 1 if self._process is None else self._process.size
+
+    @property
+    def grade(self) -> Grade:
+        """What is left of equality after all the resumes of this process's run."""
+        return Grade.BITWISE if self._process is None else self._process.grade
+
+    def save(self) -> None:
+        """Between steps: save a checkpoint now.
+
+        Raises
+        ------
+        InputError
+            Without a folder, or before the first step.
+        """
+        if self._process is None or self._settings.folder is None:
+            raise InputError("nothing to save: give elastic.Run(state=FOLDER), and save between steps")
+        self._process.save()
+
+    def steps(self, loader: Loader, epochs: int) -> Iterator[Step]:
+        """All steps from where the run is to the end of the last epoch.
+
+        Here saved state is loaded, processes come and go, and checkpoints are written.
+
+        Raises
+        ------
+        InputError
+            If something has been left out, or the inner loop of a step was not run to its end.
+        StateError
+            Saved state that cannot be used, or of which less than ``least`` is left.
+        """
+        if self._model is None or not isinstance(loader, Loader):
+            raise InputError("steps() takes the loader that run.prepare(model, dataset, ...) gave")
+        if not self._parts.get("optimizer"):
+            raise InputError("no optimiser is kept: call run.keep(optimizer=...) before run.steps()")
+        process = Process(self._settings, loader, self._model, contents.Objects(self._parts), self._parts)
+        self._process = process
+        process.open()
+        while process.place.epoch < epochs:
+            last = process.place.index + 1 == loader.steps
+            step = Step(process, last)
+            yield step
+            if not step.done:
+                raise InputError(f"the inner loop of step {step.number} was left before its end")
+            process.advance()
+            if process.boundary(end=process.place.epoch == epochs):
+                break
+        process.close()

@@ -1,0 +1,59 @@
+"""What cannot be elastic, found before the first step, and what is done at the wrong place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from cotenant.errors import InputError
+
+__all__ = ["check_model", "watch"]
+
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel")
+
+
+def check_model(model: Any) -> None:
+    """Look through a model for modules that stop equality.
+
+    Raises
+    ------
+    InputError
+        Names every such module, where it is in the model, and what to do.
+    """
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(f"model is a {type(model).__name__}: it must be a torch.nn.Module")
+    found = []
+    for path, module in model.named_modules():
+        name, where = type(module).__name__, path or "the model"
+        names = {one.__name__ for one in type(module).__mro__}
+        if names & set(_WRAPPERS):
+            found.append(f"{where} is a {name}: give the model itself, unwrapped")
+        elif isinstance(module, torch.nn.SyncBatchNorm):
+            found.append(f"{where} is a {name}: it needs all workers at once; use BatchNorm")
+        elif getattr(module, "sparse", False) and isinstance(
+            module, torch.nn.Embedding | torch.nn.EmbeddingBag
+        ):
+            found.append(f"{where} is a {name} with sparse gradients: use sparse=False")
+        elif isinstance(module, torch.nn.Module) and any(
+            isinstance(p, torch.nn.parameter.UninitializedParameter) for p in module._parameters.values()
+        ):
+            found.append(f"{where} is a {name} not yet initialised: run it once on a batch first")
+    if found:
+        raise InputError(f"this model cannot be elastic: {'; '.join(found)}")
+
+
+def watch(process: Any, optimizers: Iterable[Any]) -> None:
+    """Optimisers refuse to step within a turn."""
+
+    def refuse(*_: Any) -> None:
+        if process.in_turns:
+            raise InputError(
+                "optimizer.step() in the inner loop: the gradient is the mean over all workers only after it;"
+                " move clipping, step() and zero_grad() behind the loop"
+            )
+
+    for optimizer in optimizers:
+        if hasattr(optimizer, "register_step_pre_hook"):
+            optimizer.register_step_pre_hook(refuse)

@@ -1,0 +1,90 @@
+"""At a new generation: whoever is behind gets what it lacks from one that has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cotenant.elastic.contexts import Context
+from cotenant.elastic.exchange import Group, from_bytes, to_bytes
+
+if TYPE_CHECKING:
+    from cotenant.elastic.process import Process
+
+__all__ = ["Given", "catch_up"]
+
+_KEPT, _GIVEN = 1, 2
+
+
+class Given(NamedTuple):
+    """All of a step that somebody may lack: the sums of gradients, and every worker's context."""
+
+    sums: list[Any]
+    contexts: dict[int, Context]
+
+
+def catch_up(process: Process, group: Group) -> None:
+    """Bring all processes of a group to the same step.
+
+    Each tells how many steps it has applied. A newcomer gets the whole state of one that is ahead.
+    A process that was in the exchange of a step when another died, while a third had all of that
+    step, gets the third's sums and contexts, and applies them itself (``process.given``). Nobody can
+    be two steps behind: a step is exchanged only by processes that have all applied the one before.
+
+    Raises
+    ------
+    Broken
+    """
+    import torch
+
+    table = torch.zeros(group.size, 2, dtype=torch.int64)
+    table[group.rank, 0] = process.place.step + 1 if process.joined else 0
+    if process.given is not None:
+        # Between steps, a step that was kept has been applied meanwhile; within one it will be.
+        table[group.rank, 1] = _GIVEN if process.in_turns else _KEPT
+    group.largest(table)
+    told = [(int(applied), int(has)) for applied, has in table]
+    ahead = max(applied for applied, _ in told)
+    if ahead == 0 and group.rank == 0:
+        process.load()
+    source = next(rank for rank, (applied, _) in enumerate(told) if applied == ahead)
+    new = [rank for rank, (applied, _) in enumerate(told) if applied == 0 and rank != source]
+    behind = [rank for rank, (applied, has) in enumerate(told) if 0 < applied < ahead and has != _GIVEN]
+    if new:
+        content = _send(group, source, new, process.pack if group.rank == source else None)
+        if content is not None:
+            process.put(content, "state of the running processes")
+    if behind:
+        keeper = next(rank for rank, (applied, has) in enumerate(told) if applied == ahead and has == _KEPT)
+        content = _send(group, keeper, behind, (lambda: _kept(process)) if group.rank == keeper else None)
+        if content is not None:
+            contexts = {worker: Context.unpacked(kept) for worker, kept in content["contexts"].items()}
+            process.given = Given(content["sums"], contexts)
+    # Nothing is dropped before all have what they lack.
+    group.largest(torch.zeros(1, dtype=torch.int64))
+    if not process.in_turns or told[group.rank][0] == ahead:
+        process.given = None
+    process.joined = True
+
+
+def _kept(process: Process) -> dict[str, Any]:
+    given = process.given
+    if given is None:  # pragma: no cover - the table says otherwise
+        return {}
+    packed = {worker: context.packed() for worker, context in given.contexts.items()}
+    return {"sums": given.sums, "contexts": packed}
+
+
+def _send(group: Group, source: int, targets: list[int], make: Any) -> Any:
+    """One value from one process to some others; None on those that do not get it."""
+    import torch
+
+    data = to_bytes(make()) if make is not None else torch.zeros(0, dtype=torch.uint8)
+    size = torch.tensor([data.numel()], dtype=torch.int64)
+    group.largest(size)
+    if group.rank == source:
+        group.swap({}, {rank: [data] for rank in targets})
+    elif group.rank in targets:
+        data = torch.empty(int(size[0]), dtype=torch.uint8)
+        group.swap({source: [data]}, {})
+        return from_bytes(data)
+    return None

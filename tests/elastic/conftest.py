@@ -1,0 +1,134 @@
+"""Runs of several processes that start at once: they are forked from the test, which has PyTorch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch").set_num_threads(1)
+
+import importlib.util
+
+import torch
+
+from cotenant.elastic.supervisor import Supervisor
+
+_SPEC = importlib.util.spec_from_file_location("elastic_training", Path(__file__).with_name("training.py"))
+training = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(training)
+LIMIT_S = 120.0
+
+
+class Forked:
+    """A process like those of ``subprocess``."""
+
+    def __init__(self, options: dict[str, Any], more: Mapping[str, str]) -> None:
+        self.pid = os.fork()
+        self._code: int | None = None
+        if self.pid == 0:
+            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+                signal.signal(number, signal.SIG_DFL)
+            os.environ.update(more)
+            code = 1
+            try:
+                training.main(options)
+                code = 0
+            except SystemExit as left:
+                code = int(left.code or 0)
+            except BaseException:
+                traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            found, status = os.waitpid(self.pid, os.WNOHANG)
+            if found:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = time.monotonic() + (LIMIT_S if timeout is None else timeout)
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                import subprocess
+
+                raise subprocess.TimeoutExpired("forked", timeout or 0)
+            time.sleep(0.01)
+        return self._code or 0
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class Play:
+    """Plays trainings in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.count = 0
+        self.code = 0
+        self.told: list[str] = []
+
+    def alone(self, **options: Any) -> list[str]:
+        """Without supervisor: the digest after each step."""
+        options = self._options(options)
+        process = Forked(options, {})
+        self.code = process.wait()
+        assert self.code in (0, 85)
+        return self.digests(options)
+
+    def together(
+        self,
+        processes: int,
+        *,
+        on_poll: Callable[[Supervisor, int], None] = lambda supervisor, steps: None,
+        **options: Any,
+    ) -> list[str]:
+        """With a supervisor; ``on_poll`` is given it and the steps done so far, again and again."""
+        options = self._options(options)
+        most = options.pop("up_to", processes)
+        supervisor = Supervisor([], 1, most, tell=self.told.append, start=lambda more: Forked(options, more))
+        supervisor.want(processes)
+        deadline = time.monotonic() + LIMIT_S
+        try:
+            while supervisor.poll() is None:
+                on_poll(supervisor, len(self.lines(options)))
+                assert time.monotonic() < deadline, self.told
+                time.sleep(0.01)
+            self.code = supervisor.poll() or 0
+        finally:
+            supervisor._end_all()
+        return self.digests(options)
+
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        self.count += 1
+        return {"log": str(self.folder / f"log{self.count}")} | options
+
+    def lines(self, options: Mapping[str, Any]) -> list[list[str]]:
+        path = Path(options["log"])
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def digests(self, options: Mapping[str, Any]) -> list[str]:
+        found = self.lines(options)
+        self.processes = [int(line[2]) for line in found]
+        assert [int(line[0]) for line in found] == list(range(len(found)))
+        return [line[1] for line in found]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    monkeypatch.delenv("COTENANT_ELASTIC", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+    return Play(tmp_path)

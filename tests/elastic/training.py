@@ -1,0 +1,203 @@
+"""A small training, run as a script: which model, how many processes, what to do to it.
+
+Prints nothing; the first process writes a line for each step to the file ``log``: the step, and a
+digest of parameters, buffers, optimiser, scheduler and scaler state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from cotenant import elastic
+
+
+class Noisy(torch.utils.data.Dataset[Any]):
+    """Pictures with noise from all three generators."""
+
+    def __init__(self, size: int, shape: tuple[int, ...], noisy: bool) -> None:
+        generator = torch.Generator().manual_seed(5)
+        self.x = torch.randn(size, *shape, generator=generator)
+        self.y = torch.randint(4, (size,), generator=generator)
+        self.noisy = noisy
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> Any:
+        x = self.x[index]
+        if self.noisy:
+            x = x + torch.randn(x.shape) * 0.1 + random.random() * 0.1 + float(np.random.rand()) * 0.1
+        return x, self.y[index]
+
+
+class Words(torch.utils.data.Dataset[Any]):
+    """Sequences of 12 words of 40."""
+
+    def __init__(self, size: int) -> None:
+        generator = torch.Generator().manual_seed(6)
+        self.x = torch.randint(40, (size, 12), generator=generator)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index], self.x[index].sum() % 4
+
+
+class Gpt(nn.Module):
+    """One layer of attention, input and output embeddings tied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(40, 16)
+        self.register_buffer("mask", torch.triu(torch.full((12, 12), float("-inf")), 1))
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.2, batch_first=True)
+        self.head = nn.Linear(16, 40, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.layer(self.embed(x), src_mask=self.mask)).mean(1)[:, :4]
+
+
+class Lstm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(40, 8)
+        self.lstm = nn.LSTM(8, 16, batch_first=True)
+        self.drop = nn.Dropout(0.2)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.drop(self.lstm(self.embed(x))[0][:, -1]))
+
+
+class Gates(nn.Module):
+    """Uses one of its branches by chance: parameters without gradient in some turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.never = nn.Linear(6, 4), nn.Linear(6, 4), nn.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.a(x) if random.random() < 0.5 else self.b(x)
+
+
+def build(kind: str) -> tuple[Any, Any]:
+    """Model and data."""
+    if kind == "cnn":
+        body = [
+            nn.Conv2d(2, 4, 3),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Dropout(0.3),
+            nn.Linear(64, 4),
+        ]
+        return nn.Sequential(*body), Noisy(50, (2, 6, 6), True)
+    if kind == "gates":
+        return Gates(), Noisy(70, (6,), False)
+    return {"gpt": Gpt, "lstm": Lstm}[kind](), Words(50)
+
+
+def digest(value: Any) -> str:
+    """Of everything in it, whatever the layout in memory."""
+    hashed = hashlib.sha256()
+
+    def add(one: Any) -> None:
+        if isinstance(one, dict):
+            for key in sorted(one, key=str):
+                hashed.update(str(key).encode())
+                add(one[key])
+        elif isinstance(one, (list, tuple)):
+            for item in one:
+                add(item)
+        elif torch.is_tensor(one):
+            hashed.update(one.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        else:
+            hashed.update(repr(one).encode())
+
+    add(value)
+    return hashed.hexdigest()[:16]
+
+
+def main(options: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    run = elastic.Run(
+        options.get("workers", 4),
+        options.get("most"),
+        seed=3,
+        order=options.get("order", "blocks"),
+        state=options.get("state"),
+        every_steps=options.get("every", 0),
+    )
+    model, data = build(options.get("model", "cnn"))
+    model, loader = run.prepare(model, data, 3, num_workers=options.get("loaders", 0))
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.get("precision", ""))
+    scaler = torch.amp.GradScaler("cpu", enabled=half is torch.float16, init_scale=2.0**16)
+    if options.get("optimizer", "sgd") == "sgd":
+        opt: Any = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    else:
+        opt = torch.optim.AdamW(model.parameters(), lr=0.01)
+    sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 20)
+    run.keep(opt, sched, scaler)
+    accumulate = options.get("accumulate", 1)
+    pid = os.getpid()
+    for step in run.steps(loader, epochs=options.get("epochs", 2)):
+        for x, y in step:
+            with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
+                loss = cross_entropy(model(x).float(), y)
+            scaler.scale(loss).backward()
+            step.note(loss=loss.item())
+            die_if(options, step.number, "turn")
+            time.sleep(options.get("sleep", 0.0))
+        if (step.number + 1) % accumulate == 0:
+            scaler.unscale_(opt)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+        sched.step()
+        if run.first:
+            state = {
+                "model": model.state_dict(),
+                "optimizer": opt.state_dict(),
+                "scheduler": sched.state_dict()["last_epoch"],
+                "scaler": scaler.state_dict(),
+                "loss": step.mean("loss"),
+                "between": torch.rand(1).item() if options.get("draw") else 0,
+            }
+            with Path(options["log"]).open("a") as file:
+                file.write(f"{step.number} {digest(state)} {run.processes} {pid}\n")
+        elif options.get("draw"):
+            torch.rand(1)
+    if options.get("weights") and run.first:
+        torch.save(model.state_dict(), options["weights"])
+
+
+def die_if(options: dict[str, Any], number: int, where: str) -> None:
+    """Be killed once, at the step and place that the options name, if this process is to die."""
+    mark = options.get("kill")
+    if not mark:
+        return
+    flag = Path(mark["flag"])
+    name = os.environ.get("COTENANT_ELASTIC", "::").split(":")[2]
+    if mark["where"] == where and number == mark["step"] and name == mark["name"] and not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
