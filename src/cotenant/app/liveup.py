@@ -71,6 +71,13 @@ def up(  # noqa: PLR0917 - one parameter for each option
         str,
         typer.Option("--store", help="postgresql://... for the log; default: a file in the state folder."),
     ] = "",
+    state_memory: Annotated[
+        str, typer.Option("--state-memory", help="Host memory for saved states of waiting jobs; 0: none.")
+    ] = "1GiB",
+    state_disk: Annotated[
+        str | None,
+        typer.Option("--state-disk", help="Disk for them; default: no limit; 0: they stay with their jobs."),
+    ] = None,
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait until nobody leads, then take over.")
     ] = False,
@@ -103,6 +110,8 @@ def up(  # noqa: PLR0917 - one parameter for each option
         key=key,
         store=store,
         standby=standby,
+        state_memory_bytes=_size(state_memory),
+        state_disk_bytes=None if state_disk is None else _size(state_disk),
         quiet=as_json,
     )
     if install and detach:
@@ -113,6 +122,12 @@ def up(  # noqa: PLR0917 - one parameter for each option
         _detach(options, as_json)
     else:
         _run(options, as_json)
+
+
+def _size(text: str) -> int:
+    from cotenant.model.quantities import parse_bytes
+
+    return 0 if text.strip() == "0" else parse_bytes(text)
 
 
 def _run(options: UpOptions, as_json: bool) -> None:

@@ -37,6 +37,9 @@ def command_of(options: UpOptions) -> list[str]:
         words += ["--store", options.store]
     if options.standby:
         words.append("--standby")
+    words += ["--state-memory", f"{options.state_memory_bytes}B"]
+    if options.state_disk_bytes is not None:
+        words += ["--state-disk", f"{options.state_disk_bytes}B"]
     return words
 
 

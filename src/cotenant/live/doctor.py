@@ -21,11 +21,13 @@ from cotenant.live.tenants import Tenants
 from cotenant.model.cluster import Cluster, Tenant
 from cotenant.model.liveports import Found
 from cotenant.model.quantities import GIB, format_bytes
+from cotenant.pools.stats import Stats
 
 __all__ = ["Finding", "books_against", "examine", "unsafe"]
 
 _LEAST_DISK_BYTES = GIB
 _JUMP_S = 5.0
+_FULL = 0.9
 _PRIVATE = (
     "token",
     "tenants.toml",
@@ -44,7 +46,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     level : {"ok", "warning", "error"}
     about : str
-        ``books``, ``log``, ``files``, ``disk``, ``clock``, ``network``, ``devices``, ``lease``, ``tenants``.
+        ``books``, ``log``, ``files``, ``disk``, ``clock``, ``network``, ``devices``, ``lease``, ``tenants``, ``states``.
     text : str
         What was found.
     do : str
@@ -198,6 +200,26 @@ def machine(state: Path, clock: BootClock, epoch: int, missing: Sequence[LiveDev
             text=f"{device.name} ({device.uuid}) was here before, and is not found now",
             do="bring it back, or begin with a new state folder",
         )
+
+
+def saved_states(stats: Stats) -> Iterator[Finding]:
+    """What waits in the registry of saved states, and how full its tiers are."""
+    for tier in stats.tiers:
+        if tier.limit_bytes and tier.held_bytes > _FULL * tier.limit_bytes and tier.name == "disk":
+            yield Finding(
+                level="warning",
+                about="states",
+                text=f"saved states take {format_bytes(tier.held_bytes)} of {format_bytes(tier.limit_bytes)} on disk",
+                do="cotenant up --state-disk gives more; what finds no room stays in its job's folder",
+            )
+    held = ", ".join(
+        f"{format_bytes(tier.held_bytes)}"
+        + (f" of {format_bytes(tier.limit_bytes)}" if tier.limit_bytes is not None else "")
+        + f" in {'host memory' if tier.name == 'memory' else 'files'}"
+        for tier in stats.tiers
+    )
+    count = "1 saved state waits" if stats.versions == 1 else f"{stats.versions} saved states wait"
+    yield Finding(level="ok", about="states", text=f"{count}: {held}")
 
 
 def telemetry(readings: Mapping[int, Any], devices: Iterable[LiveDevice], failed: str) -> Iterator[Finding]:

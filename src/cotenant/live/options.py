@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from cotenant.errors import ConfigError
+from cotenant.model.quantities import GIB
 from cotenant.model.settings import Settings
 
 __all__ = ["LIVE_SETTINGS", "UpOptions", "live_settings"]
@@ -43,6 +44,9 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
         URL of a PostgreSQL database; empty: a file in the state folder.
     standby : bool
         Wait until nobody leads, then take over.
+    state_memory_bytes, state_disk_bytes : int, int or None
+        Most that saved states of waiting jobs take in host memory, and on disk (None: no limit). Memory 0: only
+        on disk; disk 0: they stay in their jobs' folders.
     seed : int
     quiet : bool
         Nothing on standard error.
@@ -61,6 +65,8 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     key: Path | None = None
     store: str = ""
     standby: bool = False
+    state_memory_bytes: int = GIB
+    state_disk_bytes: int | None = None
     seed: int = 0
     quiet: bool = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cotenant.executors.local.host import LocalHost
+from cotenant.live.keepinghost import KeepingHost
 from cotenant.model.liveports import Found, Launch, Report, StopMode
 from cotenant.model.placement import Share
 
@@ -16,12 +16,12 @@ class TappedHost:
 
     Parameters
     ----------
-    inner : LocalHost
+    inner : KeepingHost
     heard : callable
         Given each report, in the loop's thread, before the loop has it.
     """
 
-    def __init__(self, inner: LocalHost, heard: Callable[[Report], None]) -> None:
+    def __init__(self, inner: KeepingHost, heard: Callable[[Report], None]) -> None:
         self.inner, self._heard = inner, heard
         self._first: list[Report] = []
 

@@ -12,12 +12,13 @@ import msgspec
 
 from cotenant.engine.loop import Loop
 from cotenant.errors import StoreError
-from cotenant.executors.local.host import LocalHost
 from cotenant.live import doctor
 from cotenant.live.api import Served, create_app, serve
 from cotenant.live.clock import BootClock
 from cotenant.live.executor import LiveExecutor
 from cotenant.live.ground import Ground
+from cotenant.live.keeping import SavedStates
+from cotenant.live.keepinghost import KeepingHost
 from cotenant.live.learning import LearningLoop
 from cotenant.live.logs import Teller
 from cotenant.live.options import UpOptions
@@ -80,7 +81,7 @@ class Works:
             [d.device_type for d in self._devices],
             asked=self._asked,
         )
-        self._host = TappedHost(LocalHost(state, ground.present, epoch=lease.epoch), self.picture.report)
+        self._host = TappedHost(self._made_host(ground), self.picture.report)
         self._host.first([DeviceGone(device=d.device, up=False, cause="not found") for d in self._missing])
         self._executor = LiveExecutor(
             store, self._host, clock, lease, settings=settings, forecast=self._forecast
@@ -102,6 +103,22 @@ class Works:
             standing=self._standing,
         )
         self._served: Served | None = None
+
+    def _made_host(self, ground: Ground) -> KeepingHost:
+        options, state, epoch = self._options, self._state, self._lease.epoch
+
+        def states(wake: Callable[[], None]) -> SavedStates:
+            return SavedStates(
+                state,
+                epoch,
+                memory_bytes=options.state_memory_bytes,
+                disk_bytes=options.state_disk_bytes,
+                wake=wake,
+            )
+
+        # Who keeps none any more still has to bring back what was kept before.
+        kept = states if options.state_disk_bytes != 0 or (state / "saved").is_dir() else None
+        return KeepingHost(state, ground.present, epoch=epoch, states=kept)
 
     def _made_loop(self, settings: Settings, policy: Any) -> Loop:
         from cotenant.predictors.forecast import build_runtime
@@ -224,6 +241,8 @@ class Works:
             yield from doctor.tenancy(self._tenants, self._cluster)
             yield from doctor.machine(self._state, self._clock, self._lease.epoch, self._missing)
             readings = self._standing.readings
+            if (states := self._host.inner.states) is not None:
+                yield from doctor.saved_states(states.stats)
             yield from doctor.telemetry(readings.read(), self._devices, readings.failed)
 
         tables = self._enforcement()
