@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cotenant.predictors.interference.effects import EffectsModel
 from cotenant.predictors.interference.jobs import FEATURES, NodeTable, SoloIndex
+from cotenant.predictors.interference.kernels import covariance, prior
 from cotenant.predictors.interference.links import Link
 from cotenant.predictors.interference.lowrank import LowRank
 from cotenant.predictors.interference.members import MEMBERS, Contending, PairData, pair_data
@@ -104,6 +105,18 @@ def test_leaving_out_in_closed_form_is_leaving_out() -> None:
     scale = other._spread[table.world[rows.victim[out]]]
     assert speed[out] == pytest.approx(Link(spec.softness).backward(other._mean + scale * z), abs=1e-6)
     assert np.isnan(speed[keep]).all() and (spread[out] > 0).all()
+
+
+@pytest.mark.parametrize("name", sorted(EFFECTS))
+def test_what_is_expected_of_rows_alone_is_the_diagonal_of_the_whole_bit_by_bit(name: str) -> None:
+    table = _table()
+    rows = make_rows(_runs(), table, {})
+    model = EffectsModel(EFFECTS[name], table).fit(rows)
+    pairs = (rows.victim, rows.other)
+    whole = covariance(model._like, pairs, pairs, model._theta, model._kin)
+    alone = prior(model._like, pairs, model._theta, model._kin)
+    assert alone.tobytes() == np.diag(whole).tobytes()
+    assert len(set(alone.tolist())) > 1
 
 
 def test_the_set_network_reads_sets_and_no_order() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.predictors.interference.jobs import NodeTable
-from cotenant.predictors.interference.kernels import Kinship, Likeness, covariance, variances
+from cotenant.predictors.interference.kernels import Kinship, Likeness, covariance, prior, variances
 from cotenant.predictors.interference.links import MAX_SPEED, Link
 from cotenant.predictors.interference.rows import Rows
 
@@ -152,11 +152,8 @@ class EffectsModel:
     def predict_spread(self, victim: Index, other: Index) -> tuple[Array, Array]:
         """Speeds, and standard deviations of speeds as they would be measured."""
         z, cross = self._z(victim, other)
-        prior = np.empty(len(victim))
-        for start in range(0, len(victim), 512):
-            part = (victim[start : start + 512], other[start : start + 512])
-            prior[start : start + 512] = np.diag(covariance(self._like, part, part, self._theta, self._kin))
-        left = prior - np.einsum("ij,jk,ik->i", cross, self._inverse, cross, optimize=True)
+        before = prior(self._like, (victim, other), self._theta, self._kin)
+        left = before - np.einsum("ij,jk,ik->i", cross, self._inverse, cross, optimize=True)
         sd = np.sqrt(np.maximum(left, 0.0) + self.spec.noise)
         return self._speed(z, victim), sd * self._slope(z, victim)
 
@@ -164,8 +161,8 @@ class EffectsModel:
         """Covariance of what is not known of these pairs, in standardised units."""
         cross = self._z(victim, other)[1]
         pairs = (victim, other)
-        prior = covariance(self._like, pairs, pairs, self._theta, self._kin)
-        return prior - cross @ self._inverse @ cross.T
+        before = covariance(self._like, pairs, pairs, self._theta, self._kin)
+        return before - cross @ self._inverse @ cross.T
 
     def leave_out(self, groups: Sequence[tuple[Index, Index]]) -> tuple[Array, Array]:
         """Predictions for rows as if their group had not been seen.

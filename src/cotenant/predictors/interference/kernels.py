@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from cotenant.predictors.interference.jobs import NodeTable
 from cotenant.predictors.interference.usage import terms
 
-__all__ = ["COMPONENTS", "Kinship", "Likeness", "covariance", "variances"]
+__all__ = ["COMPONENTS", "Kinship", "Likeness", "covariance", "prior", "variances"]
 
 Matrix = NDArray[np.float64]
 Nodes = NDArray[np.intp]
@@ -34,6 +34,9 @@ Pairs = tuple[Nodes, Nodes]
 
 _BEYOND = 0.5
 """How far beyond measured pairs, in spreads, terms of contention are believed."""
+_PRODUCTS = (("R", "R"), ("F", "R"), ("R", "F"), ("FR", "FR"), ("C", "C"))
+_BLOCK = 512
+"""Rows of a product of matrices of which only the diagonal is wanted."""
 
 COMPONENTS = (
     "world",
@@ -162,11 +165,64 @@ def covariance(
     """
     table = like.table
     total = np.zeros((len(left[0]), len(right[0])))
+    scratch = np.empty_like(total)
     for variance, part in _parts(like, left, right, theta):
-        total += variance * part
+        total += np.multiply(part, variance, out=scratch)
     kin = worlds[np.ix_(table.world[left[0]], table.world[right[0]])]
     total *= kin
     return total
+
+
+def prior(like: Likeness, pairs: Pairs, theta: NDArray[np.float64], worlds: Matrix) -> Matrix:
+    """Variances of rows before anything is seen: the diagonal of ``covariance``, bit for bit, without the rest.
+
+    Parameters
+    ----------
+    like, theta, worlds
+        As of ``covariance``.
+    pairs : pair of ndarrays of intp, shape (n,)
+        Victims and their neighbours.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+    """
+    v, o = pairs
+    total = np.zeros(len(v))
+    t = dict(zip(COMPONENTS, theta.tolist(), strict=True))
+    kinds = {"F": like.family, "FR": like.family_close, "C": like.config, "R": like.close}
+    own = {name: matrix[v, v] for name, matrix in kinds.items()}
+    beside = {name: matrix[o, o] for name, matrix in kinds.items()}
+    # In the order of _parts, so that sums round alike.
+    if t["world"]:
+        total += t["world"]
+    for name in kinds:
+        total += t[f"victim {name}"] * own[name]
+        total += t[f"other {name}"] * beside[name]
+    for name in ("FR", "C", "R"):
+        across, back = kinds[name][v, o], kinds[name][o, v]
+        total += t[f"difference {name}"] * ((own[name] + beside[name] - across - back) / 2.0)
+        total += t[f"shared {name}"] * ((own[name] * beside[name] + across * back) / 2.0)
+    for first, second in _PRODUCTS:
+        total += t[f"{first} x {second}"] * (own[first] * beside[second])
+    total += t["same F"] * (like.family[v, o] * like.family[v, o])
+    total += t["same C"] * (like.config[v, o] * like.config[v, o])
+    total += t["linear"] * ((like.product[v, v] + like.product[o, o]) / 2.0)
+    if t["contention"]:
+        total += t["contention"] * _own_contention(like, pairs)
+    total *= worlds[like.table.world[v], like.table.world[v]]
+    return total
+
+
+def _own_contention(like: Likeness, pairs: Pairs) -> Matrix:
+    """What pairs contend for, with itself: products of matrices, as in ``covariance``, which round in their own way."""
+    v, o = pairs
+    found = np.empty(len(v))
+    for start in range(0, len(v), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        left, right = like.contended((v[part], o[part])), like.contended((v[part], o[part]))
+        found[part] = np.diag(left @ right.T)
+    return found
 
 
 def _parts(
@@ -191,7 +247,7 @@ def _parts(
             across, back = kinds[name][np.ix_(v, p)], kinds[name][np.ix_(o, w)]
             yield difference, (own[name] + beside[name] - across - back) / 2.0
             yield shared, (own[name] * beside[name] + across * back) / 2.0
-    for first, second in (("R", "R"), ("F", "R"), ("R", "F"), ("FR", "FR"), ("C", "C")):
+    for first, second in _PRODUCTS:
         if t[f"{first} x {second}"]:
             yield t[f"{first} x {second}"], own[first] * beside[second]
     if t["same F"]:
