@@ -86,4 +86,6 @@ class Usage:
         now = self._clock()
         for name in self._paths.get(tenant, (tenant,)):
             kept = self._kept.get(name, (0.0, now, 0))
-            self._kept[name] = (self._forward(kept), now, kept[2] + by)
+            # Several changes at one instant need no bringing forward.
+            value = kept[0] if kept[1] == now else self._forward(kept)
+            self._kept[name] = (value, now, kept[2] + by)

@@ -133,8 +133,9 @@ class Cotenant(Params):
 
         Only then, so that what is noted does not depend on when else the policy is called.
         """
-        memo = view.memo or {}
-        if not self.fair_half_life_s or view.now < memo.get("bands_s", 0.0):
+        if not self.fair_half_life_s or not len(view.queue):
+            return False
+        if view.memo and view.now < view.memo.get("bands_s", 0.0):
             return False
         waiting, known = view.index(RankedCandidates, self._bounds).tenants, view.books.used
         several = len(known) > 1 or len(waiting) > 1 or not known.keys() >= waiting.keys()
