@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from cotenant.errors import IllegalEventError
 from cotenant.model import events as ev
 from cotenant.model.asking import asked_job, asked_place, check_asked, check_suspend
@@ -142,17 +144,34 @@ class LiveFold(Source):
         found = asked_place(self.books, record, job, event, event.t)
         if isinstance(found, Placement):
             record.job, record.shape = job, self.shapes.of(job)
+            record.note(reshaped=True)
         return found
 
     def _ask(self, record: JobRecord, job: Job) -> None:
         queued = record.status == Status.PENDING
+        status, record.status = record.status, Status.ENDED
         if queued:
+            self.queue.left(record)
             for hook in self.hooks["dequeued"]:
                 hook(record)
-        record.job, record.shape = job, self.shapes.of(job)
+            self._unreserve(record)
+        record.status = status
+        renewed = self._renewed(record)
+        renewed.job, renewed.shape = job, self.shapes.of(job)
         if queued:
+            self.queue.push(renewed)
             for hook in self.hooks["enqueued"]:
-                hook(record)
+                hook(renewed)
+
+    def _renewed(self, record: JobRecord) -> JobRecord:
+        """A record of its own for a job that asks for something else from now on.
+
+        Queues find out lately, and by its record alone, that a job is no more among those that ask for the same.
+        """
+        renewed = msgspec.structs.replace(record)
+        (self.held if record.status == Status.HELD else self.records)[record.id] = renewed
+        record.status = Status.ENDED
+        return renewed
 
     def _paused(self, event: ev.Paused) -> None:
         record = self.running.get(event.id)

@@ -354,7 +354,9 @@ class State(LiveFold, ClusterFold):
     def _requeue(self, record: JobRecord, now: float) -> None:
         record.queued_s = now
         if record.real is not PLAIN:
-            record.note(process=None, paused=False)
+            if record.real.reshaped:
+                record = self._renewed(record)
+            record.note(process=None, paused=False, reshaped=False)
             if record.held:
                 self._hold(record)
                 return
