@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model import events as ev
@@ -166,6 +166,7 @@ def sets_that_lasted(events: Iterable[ev.Event], kinds: list[str]) -> set[tuple[
     return found
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 30), st.integers(1, 40), st.sampled_from("abc"), st.sampled_from([1, 1, 2])),
