@@ -40,6 +40,8 @@ def test_suspended_scheduler_killed_restarted_resumed_same_final_loss(make_sched
     scheduler.await_status(job, "held")
     scheduler.until(lambda: not _files(folder), "the state is not put away")
     scheduler.until(lambda: "1 saved state waits" in _doctor(scheduler), "doctor does not tell of it")
+    saved = scheduler.ask("GET", "/v1/status").json()["saved_bytes"]
+    assert saved["disk"] > 1000
     scheduler.kill()
     scheduler.start()
     assert "1 saved state waits" in _doctor(scheduler)

@@ -37,6 +37,8 @@ class Standing:
     examine : callable
         The whole examination.
     wake : callable
+    saved : callable
+        Bytes of saved states, by tier.
     """
 
     def __init__(
@@ -52,11 +54,12 @@ class Standing:
         warnings: Callable[[], tuple[str, ...]],
         examine: Callable[[], dict[str, Any]],
         wake: Callable[[], None],
+        saved: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._picture, self._clock, self._devices = picture, clock, tuple(devices)
         self._policy, self._forecast, self._epoch = policy, forecast, epoch
         self._enforcement, self._warnings = enforcement, warnings
-        self.doctor, self.wake = examine, wake
+        self.doctor, self.wake, self._saved = examine, wake, saved
         self.readings = Readings(devices)
         self._started = time.time()
         self.role = "leader"
@@ -79,6 +82,7 @@ class Standing:
             devices=len(self._devices),
             role=self.role,
             warnings=self._warnings(),
+            saved_bytes=self._saved(),
         )
 
     def devices(self) -> list[DeviceView]:

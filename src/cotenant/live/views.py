@@ -94,7 +94,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
-    """The scheduler as a whole."""
+    """The scheduler as a whole. ``saved_bytes``: what saved states of waiting jobs take, by tier."""
 
     version: str
     policy: str
@@ -110,6 +110,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     devices: int
     role: str
     warnings: tuple[str, ...]
+    saved_bytes: Mapping[str, int] = {}
 
 
 class Service(Protocol):

@@ -156,7 +156,12 @@ class Works:
             warnings=self._warnings,
             examine=self._examine,
             wake=self._waker.wake,
+            saved=self._saved,
         )
+
+    def _saved(self) -> dict[str, int]:
+        states = self._host.inner.states
+        return {} if states is None else {tier.name: tier.held_bytes for tier in states.stats.tiers}
 
     # -- running -------------------------------------------------------------------------
 
