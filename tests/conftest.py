@@ -38,6 +38,7 @@ def in_browser(tmp_path: Path) -> Callable[..., str]:
     if browser is None:
         pytest.skip("no Chromium here; install it to see pages drawn")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    flags += ["--disable-dev-shm-usage"]  # a container gives it 64 MB
     flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     flags += ["--virtual-time-budget=10000", "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}"]
 

@@ -14,8 +14,8 @@ LINUX = hasattr(os, "sched_setaffinity")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not LINUX, reason="core sets need Linux")]
 
 
-def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+def _run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **more}
     return subprocess.run(
         [sys.executable, "-m", "cotenant", *words],
         cwd=folder,
@@ -50,17 +50,20 @@ def test_eight_light_jobs_live_and_simulated(tmp_path: Path) -> None:
 
 
 def test_nothing_of_it_outlives_it(tmp_path: Path) -> None:
-    done = _run(tmp_path, "demo", "--jobs", "60", "--seeds", "1", "--workers", "1", "--live", "-o", "d")
+    # Processes of ours alone are known by this folder: others may run the same elsewhere on the machine.
+    ours = tmp_path / "temporary"
+    ours.mkdir()
+    words = ("demo", "--jobs", "60", "--seeds", "1", "--workers", "1", "--live", "-o", "d")
+    done = _run(tmp_path, *words, TMPDIR=str(ours))
     assert done.returncode == 0, done.stderr
     assert "real jobs on this machine" in done.stdout, done.stderr
     assert (tmp_path / "d" / "report.html").is_file()
     assert (tmp_path / "d" / "live" / "twin.html").is_file()
     left = [
-        path.parent.name
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if "cotenant-twin-" in _words(path) or "cotenant-demo-" in _words(path)
+        path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in _words(path)
     ]
     assert not left
+    assert list(ours.iterdir()) == []
 
 
 def _words(path: Path) -> str:

@@ -35,7 +35,7 @@ class Browser:
         self._read, to_write = _pipe()
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe"]
         flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-        flags += ["--hide-scrollbars", f"--user-data-dir={profile}"]
+        flags += ["--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={profile}"]
         line = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}'
         self._process = subprocess.Popen(
             ["/bin/bash", "-c", line, program, *flags],
