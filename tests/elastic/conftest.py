@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
+import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -13,18 +16,17 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch").set_num_threads(1)
-
-import importlib.util
-
-import torch
-
 from cotenant.elastic.supervisor import Supervisor
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+for _needed in ("torch._dynamo", "torch.distributed", "torch.utils.data", "torch.utils.deterministic"):
+    importlib.import_module(_needed)  # once, before the processes are forked
 
 _SPEC = importlib.util.spec_from_file_location("elastic_training", Path(__file__).with_name("training.py"))
 training = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(training)
-LIMIT_S = 120.0
+LIMIT_S = 50.0
 
 
 class Forked:
@@ -34,8 +36,8 @@ class Forked:
         self.pid = os.fork()
         self._code: int | None = None
         if self.pid == 0:
-            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            faulthandler.register(signal.SIGUSR1, all_threads=False)
             os.environ.update(more)
             code = 1
             try:
@@ -60,8 +62,6 @@ class Forked:
         deadline = time.monotonic() + (LIMIT_S if timeout is None else timeout)
         while self.poll() is None:
             if time.monotonic() > deadline:
-                import subprocess
-
                 raise subprocess.TimeoutExpired("forked", timeout or 0)
             time.sleep(0.01)
         return self._code or 0
@@ -104,7 +104,11 @@ class Play:
         try:
             while supervisor.poll() is None:
                 on_poll(supervisor, len(self.lines(options)))
-                assert time.monotonic() < deadline, self.told
+                if time.monotonic() > deadline:
+                    for pid in supervisor.running.values():
+                        os.kill(pid, signal.SIGUSR1)
+                    time.sleep(1.0)
+                    pytest.fail(f"took more than {LIMIT_S} s; {self.told}")
                 time.sleep(0.01)
             self.code = supervisor.poll() or 0
         finally:

@@ -164,12 +164,14 @@ def main(options: dict[str, Any]) -> None:
             die_if(options, step.number, "turn")
             time.sleep(options.get("sleep", 0.0))
         if (step.number + 1) % accumulate == 0:
+            before = scaler.get_scale()
             scaler.unscale_(opt)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(opt)
             scaler.update()
             opt.zero_grad()
-        sched.step()
+            if scaler.get_scale() >= before:  # the step was not skipped
+                sched.step()
         if run.first:
             state = {
                 "model": model.state_dict(),
@@ -180,7 +182,8 @@ def main(options: dict[str, Any]) -> None:
                 "between": torch.rand(1).item() if options.get("draw") else 0,
             }
             with Path(options["log"]).open("a") as file:
-                file.write(f"{step.number} {digest(state)} {run.processes} {pid}\n")
+                parts = " ".join(digest(state[k])[:4] for k in state) if os.environ.get("PARTS") else ""
+                file.write(f"{step.number} {digest(state)} {run.processes} {pid} {parts}\n")
         elif options.get("draw"):
             torch.rand(1)
     if options.get("weights") and run.first:

@@ -8,7 +8,15 @@ from typing import Any
 
 from cotenant.runtime import randomness
 
-__all__ = ["Buffers", "Context"]
+__all__ = ["Buffers", "Context", "use"]
+
+
+def use(generator: Any) -> None:
+    """Make a bit generator the one from which ``numpy.random`` draws."""
+    import numpy as np
+
+    swap: Any = getattr(np.random, "set_bit_generator")  # noqa: B009 - NumPy's types leave it out
+    swap(generator)
 
 
 class Context:
@@ -54,7 +62,7 @@ class Context:
             used = np.random.MT19937(0)
             used.state = self._numpy.state
         random.setstate(self._python)
-        np.random.set_bit_generator(used)
+        use(used)
         torch.set_rng_state(self._torch)
         if self._cuda is not None:
             torch.cuda.set_rng_state(self._cuda)
@@ -98,10 +106,14 @@ class Context:
 class Buffers:
     """The buffers of a model, of which each logical worker has its own.
 
-    Only those that were ever changed in a turn are swapped: masks and tables cost nothing.
+    Only those that were ever changed in a turn are swapped: masks and tables cost nothing. A change is
+    seen by PyTorch's version counter; kernels of normalisation do not count, so their buffers are
+    always swapped, and a module's buffers are swapped together.
     """
 
     def __init__(self, model: Any) -> None:
+        import torch
+
         self._slots: dict[str, tuple[Any, str]] = {}
         seen: set[int] = set()
         for path, module in model.named_modules():
@@ -110,7 +122,8 @@ class Buffers:
                     seen.add(id(tensor))
                     self._slots[f"{path}.{key}" if path else key] = (module, key)
         self._base = {name: self._tensor(name).clone() for name in self._slots}
-        self._changing: set[str] = set()
+        norms = (torch.nn.modules.batchnorm._NormBase,)
+        self._changing = {name for name, (module, _) in self._slots.items() if isinstance(module, norms)}
         self._before: list[tuple[int, int]] = []
 
     def _tensor(self, name: str) -> Any:
@@ -129,9 +142,12 @@ class Buffers:
 
     def leave(self) -> dict[str, Any]:
         """Copies of those that have ever changed."""
-        for name, before, now in zip(self._slots, self._before, self._marks(), strict=True):
+        changed = set()
+        for (module, _), before, now in zip(self._slots.values(), self._before, self._marks(), strict=True):
             if before != now:
-                self._changing.add(name)
+                changed.add(id(module))
+        if changed:
+            self._changing.update(name for name, (one, _) in self._slots.items() if id(one) in changed)
         return {name: self._tensor(name).detach().clone() for name in sorted(self._changing)}
 
     def _marks(self) -> list[tuple[int, int]]:

@@ -88,8 +88,10 @@ class Member:
             number = self.newest()
             if number > self.generation:
                 members = json.loads(self._store.get(f"members/{number}"))
-                if self.name in members and self._all_here(number, members):
+                if self.name in members:
                     self.generation = number
+                    if not self._all_here(number, members):
+                        continue
                     try:
                         return Group(
                             PrefixStore(f"group/{number}", self._store),
@@ -98,18 +100,23 @@ class Member:
                         )
                     except Broken:
                         self.broken()
-                elif self.name in members:
-                    continue
             time.sleep(_POLL_S)
 
     def _all_here(self, number: int, members: list[str]) -> bool:
-        """Groups are built when all are there: who waits for a dead one would wait for a time-out."""
+        """Groups are built when all are there: who waits for a dead one would wait for a time-out.
+
+        Either all build or none does: whoever is first to see that all are there, or that there is a
+        later generation, decides for all.
+        """
         self._store.set(f"here/{number}/{self.name}", "1")
-        while not self._store.check([f"here/{number}/{name}" for name in members]):
-            if self.newest() > number or self.has("finished"):
-                return False
-            time.sleep(_POLL_S)
-        return True
+        while not self.has(f"go/{number}"):
+            if self._store.check([f"here/{number}/{name}" for name in members]):
+                self._store.compare_set(f"go/{number}", "", "yes")
+            elif self.newest() > number or self.has("finished"):
+                self._store.compare_set(f"go/{number}", "", "no")
+            else:
+                time.sleep(_POLL_S)
+        return bool(self._store.get(f"go/{number}") == b"yes")
 
     def broken(self) -> None:
         """Tell the supervisor that this generation is of no use."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cotenant.elastic import identity, scan, state
-from cotenant.elastic.contexts import Buffers, Context
+from cotenant.elastic.contexts import Buffers, Context, use
 from cotenant.elastic.exchange import Broken, Group, Sums, from_bytes, to_bytes
 from cotenant.elastic.gradients import Order, Staging, cover, share
 from cotenant.elastic.members import Finished, Member, Retired
@@ -82,6 +82,8 @@ class Process:
         self._between = Context.seeded(randomness.mix(settings.seed, 0, _BETWEEN))
         self._member = Member.from_environment()
         self._group: Group | None = None
+        self._staging: Staging
+        self._sums: Sums
         self._fresh: dict[int, Context] = {}
         self._notes: dict[str, float] = {}
         self._stop = False
@@ -209,12 +211,10 @@ class Process:
 
     def turns(self) -> Iterator[Any]:
         """The batches of this process's workers, each yielded within its worker's context."""
-        import numpy as np
-
         keep = self.size > 1
         for worker in self._mine:
-            if self.loader.count(self.place.index, worker):
-                np.random.set_bit_generator(self._scratch)
+            if self.loader.count(self.place.within, worker):
+                use(self._scratch)
                 batch = self._next()
                 before = self.contexts[worker]
                 used = before.enter(keep=keep)
@@ -234,7 +234,7 @@ class Process:
 
     def _next(self) -> Any:
         if self._batches is None:
-            self._batches = self.loader.open(self.place.epoch, self.place.index, self._mine)
+            self._batches = self.loader.open(self.place.epoch, self.place.within, self._mine)
         return next(self._batches)
 
     def end_turns(self) -> bool:

@@ -260,7 +260,7 @@ class Run:
         self._process = process
         process.open()
         while process.place.epoch < epochs:
-            last = process.place.index + 1 == loader.steps
+            last = process.place.within + 1 == loader.steps
             step = Step(process, last)
             yield step
             if not step.done:

@@ -22,13 +22,13 @@ class Place(NamedTuple):
     ----------
     step : int
         Steps done, over all epochs.
-    epoch, index : int
+    epoch, within : int
         Epoch, and step of it, that comes next.
     """
 
     step: int = 0
     epoch: int = 0
-    index: int = 0
+    within: int = 0
 
 
 def pack(

@@ -1,0 +1,95 @@
+"""Processes come, go and are killed: the same bits as a run that nothing happened to."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_grown_and_shrunk_in_the_middle(play: Any) -> None:
+    alone = play.alone(model="cnn", epochs=3)
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        for after, processes in ((8, 3), (4, 1), (2, 4)):
+            if steps >= after:
+                supervisor.want(processes)
+                return
+
+    slow = {"model": "cnn", "epochs": 3, "sleep": 0.1}
+    assert play.together(2, up_to=4, on_poll=on_poll, **slow) == alone
+    assert play.code == 0
+    assert play.processes[0] == 2
+    assert 1 in play.processes
+    assert len(set(play.processes)) >= 3
+
+
+@pytest.mark.parametrize("order", ["blocks", "sequence"])
+def test_killed_twice_without_warning(play: Any, order: str) -> None:
+    options = {"model": "gpt", "epochs": 3, "optimizer": "adamw", "order": order}
+    alone = play.alone(**options)
+    killed: list[int] = []
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        if steps >= (2, 5, 99)[len(killed)] and len(supervisor._members) == 3:
+            # The first time the one that writes, the second time another.
+            name = supervisor._members[len(killed)]
+            os.kill(supervisor.running[name], signal.SIGKILL)
+            killed.append(steps)
+
+    assert play.together(3, on_poll=on_poll, sleep=0.15, **options) == alone
+    assert len(killed) == 2
+    assert play.code == 0
+    assert sum("killed by signal 9" in text for text in play.told) == 2
+
+
+def test_killed_within_a_turn(play: Any, tmp_path: Path) -> None:
+    alone = play.alone(model="cnn")
+    kill = {"flag": str(tmp_path / "killed"), "where": "turn", "step": 3, "name": "1"}
+    assert play.together(3, kill=kill, model="cnn") == alone
+    assert (tmp_path / "killed").exists()
+
+
+def test_all_killed_go_on_from_the_checkpoint(play: Any, tmp_path: Path) -> None:
+    alone = play.alone(model="cnn", epochs=3)
+    killed: list[int] = []
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        if steps >= 5 and not killed:
+            for process in supervisor.running.values():
+                os.kill(process, signal.SIGKILL)
+            killed.append(steps)
+
+    options = {"model": "cnn", "epochs": 3, "sleep": 0.1, "state": str(tmp_path / "state"), "every": 4}
+    log = str(tmp_path / "log")
+    # Steps after the checkpoint are done twice, with the same bits.
+    with pytest.raises(AssertionError):
+        play.together(2, on_poll=on_poll, log=log, **options)
+    lines = play.lines({"log": log})
+    assert [alone[int(line[0])] for line in lines] == [line[1] for line in lines]
+    assert {int(line[0]) for line in lines} == set(range(len(alone)))
+    assert killed
+    assert play.code == 0
+
+
+def test_stopped_saved_and_resumed_on_another_number(play: Any, tmp_path: Path) -> None:
+    options = {"model": "cnn", "epochs": 3, "state": str(tmp_path / "state"), "log": str(tmp_path / "log")}
+    alone = play.alone(model="cnn", epochs=3)
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        if steps >= 4:
+            supervisor.stop()
+
+    first = play.together(3, on_poll=on_poll, sleep=0.1, **options)
+    assert play.code == 85
+    assert 4 <= len(first) < len(alone)
+    assert play.alone(**options) == alone
+
+
+def test_a_script_that_fails_ends_the_run(play: Any) -> None:
+    assert play.together(2, model="no such model") == []
+    assert play.code == 1
+    assert any("exit code 1" in text for text in play.told)
