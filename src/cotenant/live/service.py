@@ -22,6 +22,7 @@ from cotenant.model.cluster import Cluster
 from cotenant.model.events import Event, encode_event
 from cotenant.model.liveports import Accepted, Clock, Request
 from cotenant.report.explain import explain_events
+from cotenant.report.telling import told_live
 
 __all__ = ["LiveService", "Standing"]
 
@@ -217,9 +218,10 @@ class LiveService:
         view = self.job(caller, job_id)
         now = self._clock.now()
         try:
-            with self._costs:
+            with self._costs, told_live(self._clock.wall, now, self._picture.name_of):
                 events = (event for _, event in self._store.read())
                 found = explain_events(events, job_id, where="the live log", now_s=now)
+                text = found.text
         except InputError:
             return {
                 "id": view.id,
@@ -230,7 +232,7 @@ class LiveService:
                 "text": f"Job {view.name!r} (number {view.id}): {view.reason}\n",
             }
         told: dict[str, Any] = msgspec.to_builtins(found)
-        told["text"] = found.text
+        told["text"] = text
         told["status"], told["reason"] = view.status, view.reason
         for step in told["steps"]:
             step["wall"] = self._clock.wall(step["t"])

@@ -20,7 +20,7 @@ from cotenant.report.derived import derive, free_in, set_aside
 from cotenant.report.explanation import Explanation, Step
 from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
-from cotenant.report.phrases import at, devices_named, facts_in_words, plural, rule
+from cotenant.report.phrases import at, devices_named, facts_in_words, leaving, plural, rule, where
 from cotenant.report.promises import Promises
 from cotenant.report.real import REAL, how_ended, sentence
 from cotenant.report.reasons import meaning
@@ -254,12 +254,11 @@ class _Story:
         part = event.share
         share = "whole" if part is None else f"{part.mode}, {part.compute_milli / 10:g} % guaranteed"
         why = rule(event.why)
-        nodes = stage.nodes(event.devices)
-        where = f"{devices_named(event.devices)} on {plural(nodes, 'node')}"
+        place = where(event.devices, stage.nodes(event.devices))
         self._step(
             event.t,
             "started",
-            f"{verb} on {where}, {share}, after {format_duration(waited)} of waiting{silent}.{why}",
+            f"{verb} on {place}, {share}, after {format_duration(waited)} of waiting{silent}.{why}",
         )
 
     def rated(self, event: ev.Rated, stage: Stage) -> None:
@@ -283,8 +282,7 @@ class _Story:
         if winner and event.why.rule == Reason.LOWER_RANK:
             self._stopped_for = f"{winner.removeprefix(' for ')} ({event.why.rule})"
         why = rule(event.why)
-        how = "saving its state" if event.suspend else "without saving its state"
-        self._step(event.t, "stopping", f"Told to leave its devices{winner}, {how}.{why}")
+        self._step(event.t, "stopping", f"Told to leave its devices{winner}, {leaving(event.suspend)}.{why}")
 
     def held(self, event: ev.SuspendRequested | ev.ResumeRequested | ev.Awaited, stage: Stage) -> None:
         """Its owner holds it or lets it go, or it awaits other jobs, or no longer."""

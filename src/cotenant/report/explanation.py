@@ -49,7 +49,9 @@ class Explanation(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The whole story, one line for each thing that happened."""
         lines = [f"Job {show(self.name)!r} (number {self.id}): {self.verdict}", ""]
-        lines += [f"{at(step.t):>12}  {step.text}" for step in self.steps]
+        moments = [at(step.t) for step in self.steps]
+        width = max([12, *map(len, moments)])
+        lines += [f"{moment:>{width}}  {step.text}" for moment, step in zip(moments, self.steps, strict=True)]
         if self.neighbours:
             lines += ["", "Shared its devices with:"]
             lines += [f"{'':12}  {line}" for line in told_of(self.neighbours)]

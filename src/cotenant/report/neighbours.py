@@ -6,6 +6,7 @@ import msgspec
 
 from cotenant.report.phrases import at
 from cotenant.report.tables import show
+from cotenant.report.telling import now_telling
 
 __all__ = ["MOST_TOLD", "Neighbour", "joined", "told_of"]
 
@@ -25,7 +26,8 @@ class Neighbour(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """Who it was, when, and at what speed."""
-        until = "the end of the log" if self.end_s is None else at(self.end_s)
+        end = "the end of the log" if now_telling() is None else "now"
+        until = end if self.end_s is None else at(self.end_s)
         if self.lowest_rate is None:
             speed = "speed not logged"
         elif self.lowest_rate > 0:

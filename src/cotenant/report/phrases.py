@@ -10,8 +10,9 @@ from cotenant.model.plan import Why
 from cotenant.model.quantities import format_bytes, format_duration
 from cotenant.report.rulewords import RULE_WORDS
 from cotenant.report.tables import show
+from cotenant.report.telling import now_telling
 
-__all__ = ["at", "device_range", "devices_named", "facts_in_words", "plural", "rule"]
+__all__ = ["at", "device_range", "devices_named", "facts_in_words", "leaving", "plural", "rule", "where"]
 
 _MOMENTS = ("_from_s", "_until_s", "_at_s")
 """Ends of the names of facts that are points in time, not durations."""
@@ -29,11 +30,13 @@ _JOBS = ("beside", "with")
 
 
 def at(t: float) -> str:
-    """Time since the start of the run, as [days-]hours:minutes:seconds.
+    """Time since the start of the run, as [days-]hours:minutes:seconds; of what runs now, time of day.
 
     >>> at(90061.5)
     '1-01:01:01'
     """
+    if (telling := now_telling()) is not None:
+        return telling.moment(t)
     days, rest = divmod(int(t), 86400)
     clock = f"{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
     return f"{days}-{clock}" if days else clock
@@ -78,6 +81,19 @@ def rule(why: Why) -> str:
     return f" Rule: {show(why.rule)}{numbers}{words}." if why.rule else ""
 
 
+def leaving(suspend: bool) -> str:
+    """How a job leaves that is told to.
+
+    Of what runs now, some jobs save nothing and begin anew: what was kept is told when it has left.
+
+    >>> leaving(True), leaving(False)
+    ('saving its state', 'without saving its state')
+    """
+    if not suspend:
+        return "without saving its state"
+    return "saving its state" if now_telling() is None else "to go on later"
+
+
 def plural(count: int, noun: str) -> str:
     """The count with its noun.
 
@@ -104,4 +120,16 @@ def devices_named(devices: tuple[int, ...]) -> str:
     >>> devices_named((3,)), devices_named((3, 4, 5))
     ('device 3', 'devices 3-5')
     """
+    if (telling := now_telling()) is not None:
+        return telling.devices(devices)
     return f"device{'' if len(devices) == 1 else 's'} {device_range(devices)}"
+
+
+def where(devices: tuple[int, ...], nodes: int) -> str:
+    """Devices, and on how many nodes they are; of this machine, their names.
+
+    >>> where((3, 4, 5), 1)
+    'devices 3-5 on 1 node'
+    """
+    named = devices_named(devices)
+    return named if now_telling() is not None else f"{named} on {plural(nodes, 'node')}"

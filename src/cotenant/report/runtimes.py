@@ -12,6 +12,7 @@ from cotenant.model.events import Ended
 from cotenant.model.quantities import format_duration
 from cotenant.report.jobrows import JobRows
 from cotenant.report.jobtable import Outcomes
+from cotenant.report.telling import now_telling
 
 __all__ = ["Expected", "expectation", "run_against", "runtimes", "within"]
 
@@ -73,7 +74,8 @@ def expectation(expected: Expected) -> str:
     >>> expectation((60.0, 60.0, 60.0)), expectation(None)
     ('; expected to run 1m alone on the reference device', '')
     """
-    return f"; expected to run {_told(expected)} alone on the reference device" if expected else ""
+    alone = "alone on the reference device" if now_telling() is None else "alone"
+    return f"; expected to run {_told(expected)} {alone}" if expected else ""
 
 
 def _told(expected: tuple[float, float, float]) -> str:

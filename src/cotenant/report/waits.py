@@ -165,6 +165,8 @@ def helped(waits: tuple[Wait, ...]) -> str:
     if isinstance(last, Refusal):
         against = remedy(last.reason) or meaning(last.reason)
         return f"a policy that decides within the rules; against {last.reason}: {against}"
+    if last is not None and wait.end_s is not None and last.reason == Reason.HELD_BY_USER:
+        return ""
     if last is None:
         return "a policy that starts it: nobody was ahead of it, and the policy gave no reason to wait"
     if last not in wait.causes and last.reason == Reason.BEHIND_HEAD:
