@@ -60,6 +60,13 @@ def test_side_by_side_speeds_are_those_measured_and_starting_is_slowed():
     assert found == pytest.approx({"a": a, "b": b})
 
 
+def test_a_job_that_starts_slows_its_neighbour_as_a_busy_one_does():
+    found = _times("colocate:guest_s=0:doubt=0", ("a", "busy", 0.0), ("b", "late", 5.0))
+    # a works from 2 on: 3 s until 5. b starts for 1 / 0.5 s, and a works at 0.5 meanwhile, as beside a busy one: 4 s
+    # are done at 7, the other 4 take 5 s at 0.8. b did 4.5 s by then, and works the rest alone.
+    assert found == pytest.approx({"a": 12.0, "b": 15.5})
+
+
 def test_two_busy_ones_do_not_share():
     assert _times("colocate:guest_s=0:doubt=0", ("a", "busy", 0.0), ("b", "busy", 0.0)) == pytest.approx(
         {"a": 10.0, "b": 20.0}

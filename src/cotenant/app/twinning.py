@@ -100,7 +100,7 @@ def _mix(count: int, seed: int, *, quick: bool, light: bool) -> Mix:
 
     if not light:
         need_torch()
-    work_s = (1.5, 3.0) if quick else (4.0, 9.0)
+    work_s = (1.5, 3.0) if quick else (3.5, 7.5)
     return draw(
         PLAIN if light else TORCH[:2] if quick else TORCH,
         count,

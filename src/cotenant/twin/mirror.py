@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from cotenant.engine.loop import Loop
+from cotenant.executors.attempt import Attempt
+from cotenant.executors.progress import READY
 from cotenant.executors.simulated import SimulatedExecutor
 from cotenant.live.options import LIVE_SETTINGS
 from cotenant.model.cluster import Cluster
@@ -29,8 +32,8 @@ __all__ = ["mirror"]
 class _World(SimulatedExecutor):
     """The simulated world, where starting takes as long as was measured for the kind.
 
-    Beside others it takes as much longer as the steps of ``busy`` do there, a kind that, like a process that
-    starts, does nothing but compute.
+    A process that starts does nothing but compute: it is to its neighbours what the first of the kinds is, which
+    does so, too, and beside them takes as much longer as that kind's steps do.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class _World(SimulatedExecutor):
         super().__init__(workload, cluster, truth=truth, settings=settings)
         self._own_truth, self._starts_s = truth, starts_s
         self._busy = next(iter(starts_s))
+        self._starting: dict[int, Job] = {}
 
     def start(self, job: Job, place: Placement, attempt: int, resumed: bool) -> bool:
         """Begin or go on."""
@@ -54,7 +58,21 @@ class _World(SimulatedExecutor):
             there = [run.job.model for run in self._runs.values() if device in run.place.devices]
             worst = min(worst, self._own_truth.co_speed(self._busy, tuple(sorted(there)), kind))
         self._delay_s = self._starts_s.get(job.model, self.settings.start_s) / worst
-        return super().start(job, place, attempt, resumed)
+        self._starting[job.id] = job
+        return super().start(msgspec.structs.replace(job, model=self._busy), place, attempt, resumed)
+
+    def _due(self, kind: int, run: Attempt) -> None:
+        if kind != READY or (job := self._starting.pop(run.job.id, None)) is None:
+            super()._due(kind, run)
+            return
+        if run.shared:
+            self._companies.part(run, run.place)
+        run.job = job
+        if run.shared:
+            self._companies.join(run, run.place)
+        super()._due(kind, run)
+        if run.shared:
+            self._rerate_devices(run.place.devices, run)
 
 
 class _Kept:

@@ -151,9 +151,6 @@ def _reason(off_pct: float, runs: Sequence[Played]) -> str:
     like = sum(run.like.beside for run in runs) / len(runs)
     if like < 1.0:
         told.append(f"{100 * (1 - like):.0f} % of the jobs started beside others than in the simulation")
-    shared = any(run.live.shared for run in runs)
-    if shared and off_pct < 0:
-        told.append("a job that starts slows its neighbours more than its steps do; simulated, it does not")
     if off_pct < 0 and not told:
         told.append("possibly the scheduler and the shepherds, which run on the same cores")
     return "; ".join(told) or "not explained by what was measured"
