@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import itertools
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cotenant.elastic.gradients import Node, children
 
 __all__ = ["Broken", "Group", "Sums", "from_bytes", "to_bytes"]
+
+
+_WATCH_S = 0.1
 
 
 class Broken(Exception):  # noqa: N818
@@ -42,7 +47,9 @@ class Group:
         From every method, once a process is gone.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, *, build_s: float = 30.0) -> None:
+    def __init__(
+        self, store: Any, rank: int, size: int, lost: Callable[[], bool], *, build_s: float = 20.0
+    ) -> None:
         from torch.distributed import ProcessGroupGloo
 
         self.rank, self.size = rank, size
@@ -54,20 +61,39 @@ class Group:
         except RuntimeError as error:
             raise Broken(str(error).splitlines()[0]) from None
         self._group._set_default_timeout(datetime.timedelta(hours=1))
+        self._works: list[Any] = []
+        self._lost = False
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch, args=(lost,), daemon=True).start()
 
     def close(self) -> None:
         """Hang up, so that the others notice."""
-        group, self._group = self._group, None
-        if group is not None:
-            group.abort()
+        self._closed.set()
+        self._works = []
+        self._group = None
+
+    def _watch(self, lost: Callable[[], bool]) -> None:
+        # Who waits for a process that has left for the next generation would wait for ever: gloo tells
+        # only of connections that were closed.
+        while not self._closed.wait(_WATCH_S):
+            try:
+                self._lost = lost()
+            except RuntimeError:  # the supervisor is gone
+                self._lost = True
+            if self._lost:
+                for work in self._works:
+                    with contextlib.suppress(RuntimeError):
+                        work.abort()
+                return
 
     def largest(self, values: Any) -> None:
         """Replace each number of an int64 tensor by the largest that any process has."""
-        from torch.distributed import AllreduceOptions, ReduceOp
+        import torch
 
-        options = AllreduceOptions()
-        options.reduceOp = ReduceOp.MAX
-        self._wait([lambda: self._group.allreduce([values], options)])
+        found = [torch.empty_like(values) for _ in range(self.size)]
+        self.swap({rank: [found[rank]] for rank in self.others()}, {rank: [values] for rank in self.others()})
+        for rank in self.others():
+            torch.maximum(values, found[rank], out=values)
 
     def gather(self, data: Any) -> list[Any]:
         """Byte tensors of all processes, by rank."""
@@ -100,16 +126,21 @@ class Group:
         self._wait(calls)
 
     def _wait(self, calls: Sequence[Any]) -> None:
-        if self._group is None:
+        # Only sends and receives: unlike collectives, they can be aborted while they wait.
+        if self._group is None or self._lost:
             raise Broken("closed")
         problem = ""
         try:
-            for work in [call() for call in calls]:
+            self._works = [call() for call in calls]
+            for work in self._works:
+                if self._lost:
+                    break
                 work.wait()
         except RuntimeError as error:
             problem = str(error).splitlines()[0]
-        if problem:
-            raise Broken(problem)
+        self._works = []
+        if problem or self._lost:
+            raise Broken(problem or "a process was lost")
 
 
 class Sums:

@@ -1,7 +1,7 @@
 """A process's side of the rendezvous: which generation it belongs to, and who else does.
 
 The supervisor keeps the store. Keys: ``generation`` (number of the newest), ``members/G`` (their
-names, in order of rank), ``ready/NAME``, ``here/G/NAME``, ``retire/NAME``, ``broken/G``,
+names, in order of rank), ``ready/NAME``, ``here/G/NAME``, ``retire/NAME``, ``broken/G``, ``lost/G``,
 ``finished``, ``stop``.
 """
 
@@ -53,7 +53,9 @@ class Member:
             raise InputError(
                 f"{ADDRESS} is {address!r}: it must be HOST:PORT:NAME, as the supervisor sets it"
             )
-        self._store = TCPStore(host, int(port), is_master=False, timeout=datetime.timedelta(seconds=30))
+        limit = datetime.timedelta(seconds=30)
+        self._store = TCPStore(host, int(port), is_master=False, timeout=limit)
+        self._watching = TCPStore(host, int(port), is_master=False, timeout=limit)  # another thread's
         self.generation = 0
 
     @classmethod
@@ -97,6 +99,7 @@ class Member:
                             PrefixStore(f"group/{number}", self._store),
                             members.index(self.name),
                             len(members),
+                            partial(self._was_lost, number),
                         )
                     except Broken:
                         self.broken()
@@ -117,6 +120,9 @@ class Member:
             else:
                 time.sleep(_POLL_S)
         return bool(self._store.get(f"go/{number}") == b"yes")
+
+    def _was_lost(self, number: int) -> bool:
+        return bool(self._watching.check([f"lost/{number}"]))
 
     def broken(self) -> None:
         """Tell the supervisor that this generation is of no use."""

@@ -249,6 +249,8 @@ class Process:
             try:
                 sums = self._exchange(self._group)
             except Broken:
+                if self._member is not None:
+                    self._member.broken()
                 self._staging.give_back()
                 self._join()
                 if self.given is None:

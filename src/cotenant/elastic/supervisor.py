@@ -191,6 +191,8 @@ class Supervisor:
         staying = [name for name in self._members if name not in self._retiring]
         broken = self._generation > 0 and self._store.check([f"broken/{self._generation}"])
         lost = self._lost or broken
+        if lost:
+            self._store.set(f"lost/{self._generation}", "1")
         grown = bool(ready) and len(ready) == len(waiting)
         shrunk = len(staying) < len(self._members)
         if not staying and not grown:
