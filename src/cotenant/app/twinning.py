@@ -67,9 +67,12 @@ def twin(
         mix,
         folder,
         device_names()[0],
-        budget_s=60.0 if quick else 240.0,
-        window_s=0.8 if quick else 1.5,
+        budget_s=60.0 if quick else 150.0,
+        window_s=0.8 if quick else 1.2,
         tell=tell,
+    )
+    command = _command(
+        policies=policies, repeats=repeats, jobs=jobs, sharers=sharers, quick=quick, light=light, seed=seed
     )
     found = study(
         mix,
@@ -80,11 +83,8 @@ def twin(
         known=known,
         table=table,
         tell=tell,
+        keep=lambda so_far: _write(output, so_far, command),
     )
-    command = _command(
-        policies=policies, repeats=repeats, jobs=jobs, sharers=sharers, quick=quick, light=light, seed=seed
-    )
-    _write(output, found, command)
     if as_json:
         print_json(plain(found, command))
     else:
