@@ -28,6 +28,7 @@ from typer.core import TyperGroup
 
 from cotenant import __version__
 from cotenant.app import (
+    elastic,
     experimenting,
     graphs,
     inputs,
@@ -122,6 +123,7 @@ running.add_to(app)
 reading.add_to(app)
 experimenting.add_to(app)
 twinning.add_to(app)
+elastic.add_to(app)
 measuring.add_to(app)
 predicting.add_to(app)
 graphs.add_to(app)

@@ -11,6 +11,7 @@ import datetime
 import json
 import os
 import time
+from functools import partial
 
 from cotenant.elastic.exchange import Broken, Group
 from cotenant.errors import InputError

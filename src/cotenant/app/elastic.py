@@ -1,0 +1,60 @@
+"""The command that runs a training on a changing number of processes: run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cotenant.app.console import note
+from cotenant.errors import InputError
+
+__all__ = ["add_to"]
+
+PANEL = "Train"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    words = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+    app.command(rich_help_panel=PANEL, context_settings=words)(run)
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(help="The training script and its arguments, after --.")],
+    *,
+    elastic: Annotated[str, typer.Option("--elastic", metavar="MIN:MAX", help="Fewest and most processes.")],
+    control: Annotated[
+        Path | None,
+        typer.Option(
+            "--control", help="File with the number of processes that are wanted; rewrite it at any time."
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", min=1, help="CPU threads of each process; default: cores / MAX."),
+    ] = None,
+    restarts: Annotated[
+        int, typer.Option("--restarts", min=0, help="Processes that were killed are replaced so many times.")
+    ] = 10,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing of changes.")] = False,
+) -> None:
+    """Run a script that uses cotenant.elastic on several processes, which may come, go and be killed."""
+    from cotenant.elastic.supervisor import Supervisor
+
+    found = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", elastic)
+    if found is None:
+        raise InputError(f"--elastic {elastic!r}: it must be MIN:MAX, for example 1:4")
+    least, most = int(found[1]), int(found[2] or found[1])
+    supervisor = Supervisor(
+        command,
+        least,
+        most,
+        control=control,
+        threads=threads,
+        restarts=restarts,
+        tell=(lambda text: None) if quiet else note,
+    )
+    raise typer.Exit(supervisor.run())
