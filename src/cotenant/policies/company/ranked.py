@@ -80,6 +80,16 @@ class RankedCandidates(Candidates):
         top, bad, bands = learned_top(self._view), banned(self._view), _bands(self._view)
         if self.top == top and self.bad == bad and self._bands == bands:
             return False
+        others, same_bans = self.top != top, self.bad == bad
+        self.top, self._bands = top, bands
+        if same_bans:
+            self._rerank()
+        else:
+            self._ban(bad)
+            self._fill()
+        return others
+
+    def _ban(self, bad: list[tuple[int, tuple[str, ...]]]) -> None:
         verdicts, slots = self._verdicts, self._groups.slots
         for kind, models in self.bad:
             if (kind, models) not in bad:
@@ -89,10 +99,22 @@ class RankedCandidates(Candidates):
             if (kind, models) not in self.bad:
                 verdicts.ban(kind, models)
                 verdicts.reconsider(kind, models, slots)
-        others = self.top != top
-        self.top, self.bad, self._bands = top, bad, bands
-        self._fill()
-        return others
+        self.bad = bad
+
+    def _rerank(self) -> None:
+        """Who has another place in the order now leaves, and comes anew."""
+        records = self._view.records
+        moved = [
+            record
+            for job_id, ranked in self._copies.items()
+            if self._rank(record := records[job_id]) != ranked.key
+        ]
+        if len(moved) > len(self._copies) // 4:
+            self._fill()
+            return
+        for record in moved:
+            self._withdraw(record)
+            self.enqueued(record)
 
     def _fill(self) -> None:
         self._copies: dict[int, JobRecord] = {}
@@ -103,12 +125,18 @@ class RankedCandidates(Candidates):
         self._late: list[tuple[float, int]] = []
         super()._fill()
 
+    def _rank(self, record: JobRecord) -> int:
+        """The key by which a job is kept here."""
+        key = record.key
+        if self._bands:
+            key += self._bands.get(record.job.tenant, 0) * _BAND_STEP
+        if record.started_s >= 0.0:
+            key += level(record, record.rated_s, self.top) * LEVEL_STEP
+        return key
+
     def _ranked(self, record: JobRecord) -> JobRecord:
         ranked = copy.copy(record)
-        if self._bands:
-            ranked.key += self._bands.get(record.job.tenant, 0) * _BAND_STEP
-        if record.started_s >= 0.0:
-            ranked.key += level(record, record.rated_s, self.top) * LEVEL_STEP
+        ranked.key = self._rank(record)
         return ranked
 
     def level(self, record: JobRecord) -> int:
