@@ -70,6 +70,20 @@ def row(columns: tuple[str, ...], cells: tuple[str, ...]) -> dict[str, str]:
     return dict(zip(columns, cells, strict=True))
 
 
+def test_a_program_is_looked_for_where_the_caller_would_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "train"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    (tmp_path / "job.toml").write_text('name = "a"\ncommand = ["train", "x"]\n')
+    (from_file,) = bodies_of([str(tmp_path / "job.toml")], {})
+    (from_words,) = bodies_of(["train", "x"], {})
+    assert from_file["command"] == from_words["command"] == [str(program), "x"]
+
+
 # -- tables
 
 

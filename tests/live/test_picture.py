@@ -60,6 +60,20 @@ def test_a_job_waits_runs_and_ends_with_its_times_and_its_exit_code() -> None:
     assert view is not None
     assert (view.status, view.ended, view.exit_code) == ("failed", 1065.0, 3)
     assert view.reason == "failed with exit code 3 after 1m"
+
+
+def test_what_could_not_be_started_has_no_exit_code() -> None:
+    picture = Picture(Clock(), ["cpu:0"], ["core"])
+    picture.see(
+        [
+            ev.Submitted(1.0, Job(0, "a", 1.0)),
+            ev.Started(1.0, 0, 1, (0,)),
+            ev.Ended(1.1, 0, 1, "failed", 0.0, detail="'x' cannot be run: No such file or directory"),
+        ]
+    )
+    view = picture.job(0)
+    assert view is not None
+    assert (view.status, view.exit_code) == ("failed", None)
     assert picture.residents(1) == ()
 
 

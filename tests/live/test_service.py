@@ -209,6 +209,27 @@ def test_commands_are_checked_before_they_are_kept(
         scene.service.command(ADA, Request(key="q", tenant="ada", kind="drain", body={}))
 
 
+def test_a_wish_that_contradicts_itself_is_refused_at_once(scene: Scene) -> None:
+    scene.submit(ADMIN, gpu_compute="40%", gpu_memory="1GiB")
+    scene.submit(ADMIN, key="k2")
+    scene.take_up()
+
+    def wish(job: int, **body: int) -> None:
+        body = {"id": job, **body}
+        scene.service.command(ADMIN, Request(key=f"w{body}", tenant="", kind="resize", body=body))
+
+    with pytest.raises(ConflictError, match=r"the ceiling \(30%\) lies below what is guaranteed \(40%\)"):
+        wish(0, compute_limit_milli=300)
+    wish(0, compute_milli=200, compute_limit_milli=300)
+    wish(1, gpus=2)  # it waits: it may ask for something else
+    scene.happen(ev.Started(12.0, 0, 1, (0,), Share("spatial", 1 << 30, 400)), ev.Started(12.0, 1, 1, (1,)))
+    with pytest.raises(ConflictError, match=r"job 0 is not elastic .* keeps its devices \(1\)"):
+        wish(0, gpus=2)
+    with pytest.raises(ConflictError, match=r"nobody knows how much memory job 1 needs"):
+        wish(1, compute_milli=500)
+    wish(1, compute_milli=500, memory_bytes=1 << 30)
+
+
 def test_only_digests_of_tokens_are_kept_and_a_readable_token_is_refused(tmp_path: Path) -> None:
     tenants = Tenants(tmp_path)
     token = tenants.add(TenantRow(name="ada"))

@@ -57,6 +57,24 @@ def test_c38_a_job_stopped_by_signal_keeps_its_memory_so_nobody_takes_it(machine
     assert b in m.state.records
 
 
+def test_a_job_that_is_suspended_while_it_starts_is_paused_once_it_runs(machine: Make) -> None:
+    m = machine()
+    m.world.nature.late_start = 1.0
+    a = m.submit("a", gib=18, suspend="pause")
+    m.to(0.01)
+    assert m.process(a).state == "starting"
+    m.ask("suspend", id=a)
+    m.world.nature.late_start = 0.0
+    m.to(200.0)
+    assert m.log(ev.Refused) == []
+    assert m.process(a).paused
+    assert m.state.records[a].paused
+    m.ask("resume", id=a)
+    m.to(230.0)
+    assert not m.process(a).paused
+    assert m.runs() == [a]
+
+
 def test_suspended_it_holds_nothing_and_goes_on_at_its_step_when_there_is_room(machine: Make) -> None:
     m = machine()
     a = m.submit("a", gib=18)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.app.console import error, print_json, say
+from cotenant.app.livetables import ON_DEVICES
 
 if TYPE_CHECKING:
     from cotenant.live.client import Client
@@ -56,7 +57,8 @@ def each_job(client: Client, names: Sequence[str] | None, everything: bool) -> l
     if everything and names:
         raise UsageError("name jobs, or give --all, not both")
     if everything:
-        return client.jobs(live=True, limit=100_000)
+        # Those that wait first: else they would start for a moment where others leave.
+        return sorted(client.jobs(live=True, limit=100_000), key=lambda job: job.status in ON_DEVICES)
     if not names:
         raise UsageError("name at least one job, or give --all; cotenant ps lists them")
     return [client.find(name) for name in names]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.app.console import error, print_json, say
+from cotenant.app.console import error, note, print_json, say
 from cotenant.app.livebase import PANEL, Json, Key, State, asking
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def submit(  # noqa: PLR0917 - one parameter for each option
     retries: Annotated[int | None, typer.Option("--retries", help="Tries after a failure.")] = None,
     array: Annotated[
         int | None,
-        typer.Option("--array", help="So many jobs like it; COTENANT_ARRAY_INDEX tells them apart."),
+        typer.Option("--array", min=1, help="So many jobs like it; COTENANT_ARRAY_INDEX tells them apart."),
     ] = None,
     sweep: Annotated[
         list[str] | None,
@@ -179,7 +179,14 @@ def _file_body(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("env"):
         body["env"] = {**read_document(path).data.get("env", {}), **options["env"]}
     body["cwd"] = str(Path(body.get("cwd") or ".").expanduser().absolute())
+    if body.get("command"):
+        body["command"] = [_program(body["command"][0]), *body["command"][1:]]
     return body
+
+
+def _program(word: str) -> str:
+    """Where the caller would find it: the scheduler may have another ``PATH``."""
+    return word if os.sep in word else shutil.which(word) or word
 
 
 def command_body(words: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,12 +195,9 @@ def command_body(words: Sequence[str], options: Mapping[str, Any]) -> dict[str, 
     The scheduler may have another ``PATH``: the ``python`` of an environment that is active here would be
     another one there.
     """
-    program = words[0]
-    if os.sep not in program:
-        program = shutil.which(program) or program
     label = " ".join([Path(words[0]).name, *words[1:]])[:60]
     body = {"name": "".join(c if c.isprintable() else " " for c in label), **options}
-    body["command"] = [program, *words[1:]]
+    body["command"] = [_program(words[0]), *words[1:]]
     body["cwd"] = str(Path(body.get("cwd") or ".").expanduser().absolute())
     return body
 
@@ -214,6 +218,11 @@ def _send(
         elif not as_json:
             again = " (had been accepted before)" if answer.again else ""
             say(f'job {answer.id} "{one["name"]}" accepted{again}')
+    if accepted and not as_json and any(_alone_though_a_part(body) for body in bodies):
+        note(
+            "how much memory it needs is not known, so it gets a device of its own, whatever part it asks for; "
+            "give --gpu-memory (or --model, if that kind is known)"
+        )
     code = max((answer.error.exit_code for answer in answers if answer.error is not None), default=0)
     if wait and accepted:
         from cotenant.app.livewait import wait_for
@@ -225,6 +234,16 @@ def _send(
         print_json({"jobs": told})
     if code:
         raise typer.Exit(code)
+
+
+def _alone_though_a_part(body: Mapping[str, Any]) -> bool:
+    """It asks for a part of a device, and shares with nobody because nobody knows its memory."""
+    from cotenant.live.admission import memory_of_model
+    from cotenant.runs.jobfile import job_of
+
+    job = job_of(dict(body))[1]
+    asks_part = bool(job.gpus) and job.compute_milli < 1000
+    return asks_part and not job.memory_bytes and not memory_of_model(job.model)
 
 
 def _told(body: Mapping[str, Any], answer: Answer) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def up(  # noqa: PLR0917 - one parameter for each option
     settings: Annotated[
         list[str] | None, typer.Option("--settings", help="name=value of docs/settings.md; repeat it.")
     ] = None,
-    port: Annotated[int, typer.Option("--port", help="Of the API; 0: any free one.")] = 0,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the API; 0: any free one.")] = 0,
     bind: Annotated[str, typer.Option("--bind", help="Address of the API.")] = "127.0.0.1",
     insecure: Annotated[
         bool,

@@ -11,6 +11,7 @@ import typer
 from cotenant.app.console import note, print_json
 from cotenant.app.livebase import PANEL, Json, State, asking
 from cotenant.app.livetables import ENDED, job_title
+from cotenant.model.quantities import format_duration
 
 if TYPE_CHECKING:
     from cotenant.live.client import Client
@@ -68,7 +69,8 @@ def wait_for(
         if left:
             if deadline is not None and time.monotonic() >= deadline:
                 if not quiet:
-                    note(f"still going after the time that was given: {', '.join(map(str, left))}")
+                    told = ", ".join(f"job {number}" for number in left)
+                    note(f"not ended after {format_duration(limit_s or 0.0)}: {told}")
                 break
             time.sleep(pause)
             pause = min(pause * 1.5, _POLL_S[1])

@@ -6,10 +6,11 @@ from typing import Any
 
 from cotenant.errors import ConflictError, InfeasibleError, InputError, QuantityError
 from cotenant.model.cluster import Cluster
+from cotenant.model.jobs import Job
 from cotenant.model.liveports import Request
 from cotenant.model.quantities import format_bytes, parse_bytes
 
-__all__ = ["COMMANDS", "check_command"]
+__all__ = ["COMMANDS", "check_command", "check_wish"]
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "cancel": ("id",),
@@ -55,6 +56,40 @@ def check_command(request: Request, cluster: Cluster) -> int | None:
     elif kind == "resize":
         _check_resize(body, cluster)
     return job_id
+
+
+def check_wish(body: dict[str, Any], job: Job, held_milli: int, *, runs: bool) -> None:
+    """Check that a job may be resized so at all; whether there is room is decided when its turn comes.
+
+    Parameters
+    ----------
+    held_milli : int
+        What it is guaranteed now, in thousandths of each device.
+    runs : bool
+        It is on devices.
+
+    Raises
+    ------
+    ConflictError
+        Says what stands against it, and what to ask for as well.
+    """
+    limit, guaranteed = body.get("compute_limit_milli"), body.get("compute_milli")
+    if limit is not None and guaranteed is None and limit < held_milli:
+        raise ConflictError(
+            f"resize: the ceiling ({limit / 10:g}%) lies below what is guaranteed ({held_milli / 10:g}%); "
+            "ask for a lower guarantee as well (--compute)"
+        )
+    if not runs:
+        return
+    if body.get("gpus", job.gpus) != job.gpus and not job.max_gpus:
+        raise ConflictError(
+            f"resize: job {job.id} is not elastic (max_gpus), so while it runs it keeps its devices ({job.gpus})"
+        )
+    if (guaranteed or 1000) < 1000 and not (job.memory_bytes or body.get("memory_bytes")):
+        raise ConflictError(
+            f"resize: nobody knows how much memory job {job.id} needs, so it holds its device alone; "
+            "say how much as well (--memory)"
+        )
 
 
 def _whole(kind: str, body: dict[str, Any], key: str, default: int | None = None) -> int:

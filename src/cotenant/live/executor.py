@@ -208,9 +208,12 @@ class LiveExecutor:
         run.phase, run.resumed, run.left, run.measured = "wanted", True, False, 0.0
 
     def pause(self, job_id: int, paused: bool) -> bool:
-        """Stop a process by signal because its user wants it to; False if that is not its way to make room."""
+        """Stop a process by signal because its user wants it to; False if that is not its way to make room.
+
+        One that is still starting stands still as soon as it runs.
+        """
         run = self.runs.get(job_id)
-        if run is None or run.want or run.phase != "up" or self.asked(job_id).suspend != "pause":
+        if run is None or run.want or self.asked(job_id).suspend != "pause":
             return False
         if paused != (run.halted if run.halt is None else run.halt):
             run.halt, run.asked_s = paused, -math.inf

@@ -120,7 +120,8 @@ class LiveFold:
             return
         entry.work_s = event.work_s
         if event.outcome in ("done", "failed"):
-            entry.exit_code = event.code
+            # What could not be started left with no code.
+            entry.exit_code = None if event.outcome == "failed" and not event.code else event.code
         entry.detail = event.detail
         if not event.final:
             self._requeue(entry, "held" if entry.held else "waiting")

@@ -11,7 +11,7 @@ import msgspec
 
 from cotenant.errors import ConflictError, CotenantError, DeniedError, InputError, NotFoundError
 from cotenant.live.admission import admit, asked_of, job_from
-from cotenant.live.commands import check_command
+from cotenant.live.commands import check_command, check_wish
 from cotenant.live.entries import ENDED, Entry
 from cotenant.live.picture import Picture, Told
 from cotenant.live.store import SqlStore
@@ -142,6 +142,9 @@ class LiveService:
             raise ConflictError(f"job {view.id} has ended ({view.status}); there is nothing to {kind}")
         entry = self._picture.entry(view.id)
         waits = view.status in ("waiting", "held")
+        if kind == "resize" and entry is not None and self._is_new(request, view):
+            runs = view.status in ("running", "paused")
+            check_wish(request.body, entry.job, view.compute_milli, runs=runs)
         if kind != "suspend" or entry is None or entry.job.suspendable or waits:
             return
         accepted = self._store.job(view.id)

@@ -88,7 +88,7 @@ def _become(
         if spec.get("data_bytes"):
             size = int(spec["data_bytes"])
             resource.setrlimit(resource.RLIMIT_DATA, (size, size))
-        doing = "has no such working folder"
+        doing = "cannot run in its working folder"
         os.chdir(spec.get("cwd") or "/")
         doing = "cannot be run"
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

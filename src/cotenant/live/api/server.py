@@ -37,7 +37,7 @@ def check_bind(bind: str, *, tls: bool, allow_plain: bool = False) -> None:
     raise ConfigError(
         f"{bind}: other machines can reach this address, and tokens and output would cross the network readable. "
         "Give a certificate and key for TLS, or keep 127.0.0.1 and come through ssh -L; "
-        "on a network that is safe by other means, allow it explicitly (allow_plain)."
+        "on a network that is safe by other means, allow it with --i-understand-that-tokens-cross-the-network-readable."
     )
 
 
