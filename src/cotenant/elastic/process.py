@@ -221,6 +221,7 @@ class Process:
                 self._buffers.enter(before.buffers)
                 self._notes = {}
                 yield batch
+                scan.check_gradients(self._parameters)
                 after = Context.leave(used)
                 after.buffers, after.notes = self._buffers.leave(), self._notes
                 self._fresh[worker] = after
@@ -323,6 +324,7 @@ class Process:
                     f"{group.size} processes, {self.settings.leaves} at most: raise elastic.Run(max_processes=...) or"
                     " start fewer"
                 )
+            scan.check_devices(self._all, group.size)
             self._group = group
             with contextlib.suppress(Broken):
                 catch_up(self, group)

@@ -7,7 +7,7 @@ from typing import Any
 
 from cotenant.errors import InputError
 
-__all__ = ["check_model", "watch"]
+__all__ = ["check_devices", "check_gradients", "check_model", "watch"]
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel")
 
@@ -42,6 +42,37 @@ def check_model(model: Any) -> None:
             found.append(f"{where} is a {name} not yet initialised: run it once on a batch first")
     if found:
         raise InputError(f"this model cannot be elastic: {'; '.join(found)}")
+
+
+def check_devices(parameters: Iterable[Any], processes: int) -> None:
+    """See that several processes can exchange the gradients of these parameters.
+
+    Raises
+    ------
+    InputError
+    """
+    devices = sorted({p.device.type for p in parameters} - {"cpu"})
+    if devices and processes > 1:
+        raise InputError(
+            f"parameters on {', '.join(devices)} and {processes} processes: gradients are exchanged on CPUs only so"
+            " far; use one process"
+        )
+
+
+def check_gradients(parameters: Iterable[Any]) -> None:
+    """See that the gradients of a turn can be summed.
+
+    Raises
+    ------
+    InputError
+    """
+    for number, parameter in enumerate(parameters):
+        grad = parameter.grad
+        if grad is not None and grad.is_sparse:
+            raise InputError(
+                f"parameter {number} of shape {tuple(parameter.shape)} has a sparse gradient, which cannot be summed in"
+                " a fixed order yet: use sparse=False"
+            )
 
 
 def watch(process: Any, optimizers: Iterable[Any]) -> None:
