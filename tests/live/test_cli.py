@@ -22,7 +22,8 @@ from cotenant.live.client import Client, connect
 from cotenant.live.statedir import read_daemon
 from cotenant.live.views import JobView
 
-UP = ("up", "--detach", "--device", "cpu:0", "--policy", "colocate", "--forecast", "none")
+DEVICE = f"cpu:{min(os.sched_getaffinity(0))}"
+UP = ("up", "--detach", "--device", DEVICE, "--policy", "colocate", "--forecast", "none")
 SLOW = "import time,sys\nfor i in range(600):\n print(i, flush=True); time.sleep(0.05)"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -278,7 +279,7 @@ def test_one_that_is_paused_stands_still_on_its_device_and_one_that_makes_no_roo
     until(number, "running")
     good("suspend", "still")
     paused = until(number, "paused")
-    assert paused.devices == ("cpu:0",)
+    assert paused.devices == (DEVICE,)
     before = good("logs", "still")
     time.sleep(0.3)
     assert good("logs", "still") == before

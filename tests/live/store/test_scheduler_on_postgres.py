@@ -24,7 +24,8 @@ def started(tmp_path: Path) -> Iterator[Any]:
     running: list[subprocess.Popen[bytes]] = []
 
     def start(url: str, *options: str) -> subprocess.Popen[bytes]:
-        words = ["up", "--state", str(tmp_path / "state"), "--device", "cpu:0", "--policy", "colocate"]
+        device = f"cpu:{min(os.sched_getaffinity(0))}"
+        words = ["up", "--state", str(tmp_path / "state"), "--device", device, "--policy", "colocate"]
         words += ["--forecast", "none", "--store", url, *options]
         running.append(
             subprocess.Popen(
