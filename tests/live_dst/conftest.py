@@ -49,9 +49,10 @@ class Machine:
         gpus: int = 1,
         memory_gib: int = 24,
         settings: Settings | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         kind = DeviceType(name="card", memory_bytes=memory_gib * GIB)
-        self.cluster = Cluster(types=(kind,), nodes=(Node(name="here", gpus=(("card", gpus),)),))
+        self.cluster = cluster or Cluster(types=(kind,), nodes=(Node(name="here", gpus=(("card", gpus),)),))
         self.world = TrueWorld(self.cluster, 1, Nature().kind())
         self.disk = Disk()
         self.world.may_run = self.disk.knows
