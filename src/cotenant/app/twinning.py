@@ -47,6 +47,9 @@ def twin(
     light: Annotated[
         bool, typer.Option("--light", help="Jobs of NumPy alone, which start at once and need no PyTorch.")
     ] = False,
+    gang: Annotated[
+        bool, typer.Option("--gang/--no-gang", help="One job of the mix takes both cores at once.")
+    ] = True,
     seed: Annotated[int, typer.Option("--seed", help="Of the mix.")] = 1,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder for the page and the numbers.")
@@ -58,7 +61,7 @@ def twin(
     from cotenant.twin.page import plain
     from cotenant.twin.study import device_names, known_of, study
 
-    mix = _mix(jobs or (8 if quick else 20), seed, quick=quick, light=light)
+    mix = _mix(jobs or (8 if quick else 20), seed, quick=quick, light=light, gang=gang)
     folder = (measured or output / "measured").absolute()
     tell = (lambda text: None) if quiet else note
     chosen = _chosen(f"fifo,{_SHARING}" if quick and policies == _POLICIES else policies)
@@ -72,7 +75,14 @@ def twin(
         tell=tell,
     )
     command = _command(
-        policies=policies, repeats=repeats, jobs=jobs, sharers=sharers, quick=quick, light=light, seed=seed
+        policies=policies,
+        repeats=repeats,
+        jobs=jobs,
+        sharers=sharers,
+        quick=quick,
+        light=light,
+        seed=seed,
+        no_gang=not gang,
     )
     found = study(
         mix,
@@ -93,7 +103,7 @@ def twin(
         note(f"page: {output / 'twin.html'}")
 
 
-def _mix(count: int, seed: int, *, quick: bool, light: bool) -> Mix:
+def _mix(count: int, seed: int, *, quick: bool, light: bool, gang: bool = True) -> Mix:
     from cotenant.profiles.jobs.included import need_torch
     from cotenant.twin.mix import PLAIN, TORCH, draw
     from cotenant.twin.study import device_names
@@ -107,7 +117,7 @@ def _mix(count: int, seed: int, *, quick: bool, light: bool) -> Mix:
         seed=seed,
         work_s=work_s,
         gap_s=0.2 * work_s[0] + 0.4,
-        gang=not quick and not light and len(device_names()) > 1,
+        gang=gang and not quick and not light and len(device_names()) > 1,
     )
 
 
@@ -126,7 +136,7 @@ def _command(**given: object) -> str:
     words = ["cotenant twin"]
     for name, value in given.items():
         if value is True:
-            words.append(f"--{name}")
+            words.append(f"--{name.replace('_', '-')}")
         elif value not in (None, False, usual.get(name)):
             words.append(f"--{name} {value}")
     return " ".join(words)

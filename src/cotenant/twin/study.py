@@ -116,7 +116,7 @@ def known_of(
         if job.gpus > 1:
             kind = mix.kind(job.kind)
             every = f"cpu:{','.join(name.partition(':')[2] for name in device_names())}"
-            steps = max(round(2.0 / step_s[kind.name]), 20)
+            steps = max(round(1.0 / step_s[kind.name]), 20)
             step_s[f"{kind.name} x{job.gpus}"] = probe_run(words_of(kind, steps, job.gpus), every).step_s
     known = Known(step_s=step_s, starts_s=starts_s)
     try:
