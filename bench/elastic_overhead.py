@@ -4,7 +4,7 @@ Pairs of steps, one of each kind, are timed one after the other in CPU time of t
 the ratios of pairs is told, so that neighbours on the machine matter little. Peak memory is that of a
 process of its own for each N.
 
-Run with ``python -m bench.elastic_overhead [--steps 30] [--memory]``.
+Run with ``python -m bench.elastic_overhead [--steps 30] [--batch 32] [--memory]``.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ def peak(name: str, order: str, workers: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--batch", type=int, default=32, help="of one worker")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--peak", nargs=3)
     options = parser.parse_args()
@@ -125,10 +126,10 @@ def main() -> None:
         return
     for name in MODELS:
         for order in ("blocks", "sequence"):
-            print(json.dumps(overhead(name, order, 4, 8, options.steps)), flush=True)
+            print(json.dumps(overhead(name, order, 4, options.batch, options.steps)), flush=True)
     if options.memory:
         for order in ("blocks", "sequence"):
-            for workers in (1, 2, 4, 8, 16):
+            for workers in (1, 4, 16):
                 command = ["-m", "bench.elastic_overhead", "--peak", "wide", order, str(workers)]
                 subprocess.run([sys.executable, *command], check=True)
 
