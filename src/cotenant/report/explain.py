@@ -22,7 +22,7 @@ from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
 from cotenant.report.phrases import at, devices_named, facts_in_words, leaving, plural, rule, where
 from cotenant.report.promises import Promises
-from cotenant.report.real import REAL, how_ended, sentence
+from cotenant.report.real import REAL, how_ended, sentence, work_in_words
 from cotenant.report.reasons import meaning
 from cotenant.report.runtimes import Expected, expectation, run_against
 from cotenant.report.stage import Stage
@@ -306,8 +306,7 @@ class _Story:
 
     def ended(self, event: ev.Ended, stage: Stage) -> None:
         """An attempt ended."""
-        lost = f", {format_duration(event.lost_s)} of work lost" if event.lost_s else ""
-        kept = f"{format_duration(event.work_s)} of useful work{lost}{how_ended(event)}"
+        kept = work_in_words(event) + how_ended(event)
         if event.final:
             self._outcome = event.outcome
             self._verdict = f"{event.outcome} at {at(event.t)} with {kept}."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from cotenant.model import events as ev
-from cotenant.model.quantities import format_bytes
+from cotenant.model.quantities import format_bytes, format_duration
 from cotenant.report.phrases import plural
 from cotenant.report.tables import show
 
-__all__ = ["REAL", "how_ended", "sentence"]
+__all__ = ["REAL", "how_ended", "sentence", "work_in_words"]
 
 Real = ev.Launched | ev.Paused | ev.ResizeRequested
 REAL: tuple[type, ...] = (ev.Launched, ev.Paused, ev.ResizeRequested)
@@ -45,7 +45,23 @@ def how_ended(event: ev.Ended) -> str:
 
     >>> how_ended(ev.Ended(1.0, 0, 1, "failed", 5.0, code=-9, detail="out of memory"))
     ' (signal 9: out of memory)'
+    >>> how_ended(ev.Ended(1.0, 0, 1, "failed", 5.0, code=3, detail="left with code 3"))
+    ' (exit code 3)'
     """
     code = f"signal {-event.code}" if event.code < 0 else f"exit code {event.code}" if event.code else ""
-    told = ": ".join(part for part in (code, show(event.detail) if event.detail else "") if part)
+    detail = "" if event.detail == f"left with code {event.code}" else event.detail
+    told = ": ".join(part for part in (code, show(detail) if detail else "") if part)
     return f" ({told})" if told else ""
+
+
+def work_in_words(event: ev.Ended) -> str:
+    """What an attempt did, and what of it must be done again.
+
+    >>> work_in_words(ev.Ended(1.0, 0, 1, "failed", 5.0, 5.0)), work_in_words(ev.Ended(1.0, 0, 1, "lost", 2.0, 3.0))
+    ('5s of work, all of it lost', '2s of useful work, 3s of work lost')
+    """
+    done = format_duration(event.work_s)
+    if event.outcome == "failed" and 0.0 < event.work_s <= event.lost_s:
+        return f"{done} of work, all of it lost"
+    lost = f", {format_duration(event.lost_s)} of work lost" if event.lost_s else ""
+    return f"{done} of useful work{lost}"
