@@ -161,3 +161,22 @@ def test_listeners_are_told_with_the_number_of_the_event_and_whose_job_it_is() -
     stop()
     picture.see([ev.Started(0.0, 0, 1, (0,))])
     assert heard == [(2, "submitted", "a")]
+
+
+def test_a_granted_wish_holds_for_the_next_place_and_a_refused_one_does_not() -> None:
+    picture, _ = made()
+    share = Share("spatial", GIB, 400)
+    picture.see(
+        [
+            ev.Submitted(1.0, job(1, compute_milli=400, memory_bytes=GIB)),
+            ev.Started(1.0, 1, 1, (0,), share),
+            ev.ResizeRequested(2.0, 1, compute_milli=200),
+            ev.Resized(2.0, 1, 1, (0,), Share("spatial", GIB, 200), Why("asked-by-owner")),
+            ev.ResizeRequested(3.0, 1, compute_milli=900),
+            ev.Resized(4.0, 1, 1, (0,), Share("spatial", GIB, 200, 500), Why("idle-compute-back")),
+            ev.Suspended(5.0, 1, 1, 4.0),
+        ]
+    )
+    view = picture.job(1)
+    assert view is not None
+    assert (view.status, view.compute_milli) == ("suspended", 200)

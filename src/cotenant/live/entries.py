@@ -30,11 +30,13 @@ _SUSPENDED = 85
 class Entry(msgspec.Struct, gc=False, eq=False):
     """What is known of one job. Times on the log's clock; owned by the picture.
 
+    ``wish`` is the job as its owner wants it while it runs, until that is granted;
     ``rate`` is the speed relative to alone, as last told; ``steps`` and what follows it come from
     the job itself and are not in the log.
     """
 
     job: Job
+    wish: Job | None = None
     status: str = "waiting"
     priority: int = 0
     held: bool = False

@@ -16,6 +16,8 @@ from cotenant.report.reasons import meaning
 
 __all__ = ["LiveFold"]
 
+_ASKED = "asked-by-owner"
+
 
 class LiveFold:
     """Folds events, one at a time; jobs that ended are remembered until there are ``kept`` of them.
@@ -160,6 +162,9 @@ class LiveFold:
         if (entry := self._entries.get(event.id)) is not None:
             self._place(entry, event.devices)
             entry.share = event.share or WHOLE
+            if entry.wish is not None and event.why.rule == _ASKED:
+                # What its owner asked for holds for its next places, too.
+                entry.job, entry.wish = entry.wish, None
 
     def _on_held(self, event: ev.Held) -> None:
         if (entry := self._entries.get(event.id)) is not None:
@@ -200,10 +205,12 @@ class LiveFold:
 
     def _resize_requested(self, event: ev.ResizeRequested) -> None:
         entry = self._entries.get(event.id)
-        if entry is not None and entry.status in ("waiting", "held", "suspended"):
-            job = asked_job(entry.job, event)
-            if not isinstance(job, Refusal):
-                entry.job = job
+        if entry is None or isinstance(job := asked_job(entry.job, event), Refusal):
+            return
+        if entry.status in ("waiting", "held", "suspended"):
+            entry.job = job
+        else:
+            entry.wish = job
 
     def _paused(self, event: ev.Paused) -> None:
         if (entry := self._entries.get(event.id)) is not None and entry.status in ("running", "paused"):
