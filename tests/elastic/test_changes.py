@@ -93,3 +93,18 @@ def test_a_script_that_fails_ends_the_run(play: Any) -> None:
     assert play.together(2, model="no such model") == []
     assert play.code == 1
     assert any("exit code 1" in text for text in play.told)
+
+
+def test_stopped_without_a_folder_is_no_suspension(play: Any) -> None:
+    def on_poll(supervisor: Any, steps: int) -> None:
+        if steps >= 2:
+            supervisor.stop()
+
+    done = play.together(2, on_poll=on_poll, model="gates", epochs=9, sleep=0.05)
+    assert 2 <= len(done) < 40
+    assert play.code == 143
+
+
+def test_stopped_before_the_first_step(play: Any) -> None:
+    assert play.together(2, on_poll=lambda supervisor, steps: supervisor.stop(), model="gates") == []
+    assert play.code == 85

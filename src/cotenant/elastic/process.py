@@ -22,6 +22,8 @@ from cotenant.runtime.run import SUSPENDED, Suspended
 __all__ = ["Process", "Settings"]
 
 _WORKER, _BETWEEN = 3, 4
+_TERMINATED = 143
+"""Exit code of a process that was stopped and has nowhere to save."""
 
 
 class Settings(NamedTuple):
@@ -183,7 +185,7 @@ class Process:
             self.save()
         if self._stop and not end:
             self.close()
-            raise Suspended(SUSPENDED)
+            raise Suspended(_TERMINATED if self.settings.folder is None else SUSPENDED)
         if torch.get_num_threads() != self._threads:
             raise StateError(
                 f"CPU threads were changed from {self._threads} to {torch.get_num_threads()} during the run, which"

@@ -123,13 +123,22 @@ class Supervisor:
         self._reap()
         if self._code is not None:
             return self._code
-        if self._store.check(["finished"]) or self._stopping:
-            if not self._running:
-                self._code = _SUSPENDED if self._stopping and not self._store.check(["finished"]) else 0
-            return self._code
-        self._adjust()
-        self._publish()
-        return None
+        finished = self._store.check(["finished"])
+        if not self._running and (finished or self._stopping):
+            self._code = 0 if finished else _SUSPENDED
+        elif self._stopping and not finished:
+            self._drop_newcomers()
+            self._publish()
+        elif not finished:
+            self._adjust()
+            self._publish()
+        return self._code
+
+    def _drop_newcomers(self) -> None:
+        # The members leave at the next step; those that have not joined would wait for ever.
+        for name in [n for n in self._running if n not in self._members and n not in self._retiring]:
+            self._retiring.add(name)
+            self._running[name].kill()
 
     def _read_control(self) -> None:
         if self._control is None:
