@@ -161,7 +161,7 @@ def test_debug_shows_where_an_error_came_from(cotenant: Run, jobs_csv: Path) -> 
     ("name", "content", "code", "message"),
     [
         ("zero.csv", b"", 1, "empty"),
-        ("zero.csv.gz", gzip.compress(b""), 1, "empty"),
+        ("zero.csv.gz", gzip.compress(b"", mtime=0), 1, "empty"),
         ("header.csv", b"name,submit_s,duration_s\n", 0, ""),
         ("blank.csv", b"name,submit_s,duration_s\n\n\n", 0, ""),
         ("cpu.csv", b"name,submit_s,duration_s,gpus\na,0,10,0\n", 0, ""),
