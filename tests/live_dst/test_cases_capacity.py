@@ -1,4 +1,4 @@
-"""Cases C15, C16, C19 and C20 with processes in place of simulated jobs: what is really launched, and where."""
+"""Cases C15, C16, C19, C20 and C36 with processes in place of simulated jobs: what is really launched, and where."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cotenant.model.cluster import Cluster, DeviceType, Node
 from cotenant.model.quantities import MIB
 from cotenant.model.settings import Settings
 from cotenant.policies.packing import BestFit
+from cotenant.policies.srtf import Srtf
 
 Make = Any
 
@@ -84,3 +85,20 @@ def test_c20_ten_tenths_make_one_and_nothing_is_left_over(machine: Make) -> None
     assert [(e.id, e.outcome) for e in m.log(ev.Ended) if e.final and e.outcome != "done"] == []
     assert len(m.log(ev.Ended)) == 11
     assert m.state.ledger.free_milli[0] == 1000
+
+
+def test_c36_what_the_first_victim_leaves_is_kept_until_the_last_one_is_gone(machine: Make) -> None:
+    m = machine(Srtf, gpus=4)
+    slow = {"suspend": "runtime", "time_limit": "100h"}
+    victims = [m.submit(name, gib=20, gpus=2, sharing="exclusive", **slow) for name in ("wA", "wB")]
+    m.to(400.0)
+    assert m.runs() == victims
+    m.process(victims[1]).deaf = True  # it hears nothing, and has to be killed
+    p = m.submit("p", gib=20, gpus=4, sharing="exclusive", time_limit="1min", runs_s=30.0)
+    m.to(2000.0)
+    gone = {e.id: e.t for e in m.log(ev.Suspended, ev.Ended) if e.id in victims}
+    starts = [(e.id, e.t) for e in m.log(ev.Started)]
+    began = next(t for job, t in starts if job == p)
+    assert began >= max(gone.values()) > min(gone.values())
+    # Neither came back before p had its devices.
+    assert [job for job, t in starts if t < began] == victims
