@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cotenant.app import livetables
 from cotenant.app.livechange import new_share
-from cotenant.app.livelogs import Harmless
+from cotenant.app.livelogs import Harmless, pieces
 from cotenant.app.livesubmit import bodies_of
 from cotenant.errors import ConfigError, DeniedError, QuantityError, UnreachableError, UsageError
 from cotenant.live.client import connect
@@ -263,6 +263,28 @@ def test_c67_columns_stand_below_each_other_by_display_width(capsys: pytest.Capt
 
 
 # -- output of jobs
+
+
+class Output:
+    """What a client says of an output, a MiB at a time, as the API does."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+    def output(self, _: int, *, stream: str, offset: int) -> tuple[int, bytes]:
+        assert stream == "stdout"
+        begin = max(0, len(self.text) + offset) if offset < 0 else offset
+        data = self.text[begin : begin + (1 << 20)]
+        return begin + len(data), data
+
+
+def test_the_last_lines_of_a_long_output_are_its_last_lines() -> None:
+    client: Any = Output(
+        b"".join(b"line %07d\n" % i for i in range(500_000))
+    )  # 6.5 MB, of which 4 MiB are read
+    assert b"".join(pieces(client, 0, "stdout", follow=False, tail=2)) == b"line 0499998\nline 0499999\n"
+    assert b"".join(pieces(client, 0, "stdout", follow=False, tail=0)) == b""
+    assert b"".join(pieces(client, 0, "stdout", follow=False, tail=None)) == client.text
 
 
 def test_colours_and_progress_bars_pass_and_what_can_do_harm_is_escaped() -> None:

@@ -14,7 +14,7 @@ from cotenant.app.livebase import PANEL, JobArgument, State, asking
 if TYPE_CHECKING:
     from cotenant.live.client import Client
 
-__all__ = ["Harmless", "add_to"]
+__all__ = ["Harmless", "add_to", "pieces"]
 
 _TAIL_BYTES = 4 << 20
 _HARMLESS = re.compile(rb"\x1b\[[0-9;]{0,32}[mKABCDGJ]")
@@ -51,7 +51,7 @@ def logs(  # noqa: PLR0917 - one parameter for each option
     calm = Harmless() if sys.stdout.isatty() and not raw else None
     with asking(state) as client:
         number = client.find(job).id
-        for part in _parts(client, number, stream, follow, tail):
+        for part in pieces(client, number, stream, follow=follow, tail=tail):
             out.write(part if calm is None else calm(part))
             out.flush()
     if calm is not None:
@@ -59,12 +59,12 @@ def logs(  # noqa: PLR0917 - one parameter for each option
         out.flush()
 
 
-def _parts(client: Client, number: int, stream: str, follow: bool, tail: int | None) -> Iterator[bytes]:
+def pieces(client: Client, number: int, stream: str, *, follow: bool, tail: int | None) -> Iterator[bytes]:
+    """A job's output: all of it, or its last lines; then what comes, if it is to be followed."""
     offset = 0
     if tail is not None:
-        end, data = client.output(number, stream=stream, offset=-_TAIL_BYTES)
+        offset, data = _ending(client, number, stream)
         yield _last_lines(data, tail)
-        offset = end
     if follow:
         yield from client.follow(number, stream=stream, offset=offset)
     elif tail is None:
@@ -73,6 +73,17 @@ def _parts(client: Client, number: int, stream: str, follow: bool, tail: int | N
             if not data:
                 return
             yield data
+
+
+def _ending(client: Client, number: int, stream: str) -> tuple[int, bytes]:
+    """Where output ends now, and what stands before; it comes in pieces, and a job that writes on has more of it."""
+    offset, data = client.output(number, stream=stream, offset=-_TAIL_BYTES)
+    parts, left = [data], 2 * _TAIL_BYTES - len(data)
+    while data and left > 0:
+        offset, data = client.output(number, stream=stream, offset=offset)
+        parts.append(data)
+        left -= len(data)
+    return offset, b"".join(parts)
 
 
 def _last_lines(data: bytes, count: int) -> bytes:
