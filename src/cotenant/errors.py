@@ -18,7 +18,8 @@
     ├── ReplayMismatchError   a replay differs from its manifest
     ├── MissingExtraError     an optional dependency is not installed
     └── LiveError             the live scheduler
-        ├── StoreError        its log could not be written or read: disk full, locked, corrupt
+        ├── StoreError        its log could not be written or read: locked, corrupt
+        │   └── FullError     there is no room on its disk: nothing was written, and later it can be
         ├── FencedError       another scheduler has taken over; this one must stop
         ├── ConflictError     the same request id with other content, or a state that does not allow it
         ├── DeniedError       no token, a wrong one, or not this tenant's
@@ -41,6 +42,7 @@ __all__ = [
     "CotenantError",
     "DeniedError",
     "FencedError",
+    "FullError",
     "IllegalEventError",
     "InfeasibleError",
     "InputError",
@@ -174,6 +176,10 @@ class LiveError(CotenantError):
 
 class StoreError(LiveError):
     """The live log could not be written or read; says what failed and what to do."""
+
+
+class FullError(StoreError):
+    """There is no room on the disk of the live log: nothing was written, and it can be once there is."""
 
 
 class FencedError(LiveError):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+from tests.live.conftest import Scheduler, until
 
 Make = Callable[..., Any]
 PLAIN = ("--policy", "fifo", "--forecast", "contention")
@@ -69,6 +74,46 @@ def test_a_full_disk_refuses_what_it_cannot_keep_and_says_so(make_scheduler: Mak
     assert "Traceback" not in scheduler.said()
     scheduler.start()  # there is room again
     assert scheduler.job(number)["status"] == "running"
+
+
+def test_a_disk_without_room_is_waited_for_and_the_scheduler_goes_on_by_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here (needs root)")
+    scheduler = Scheduler(folder / "state", *PLAIN)
+    try:
+        scheduler.start()
+        number = scheduler.submit("sleep", "3")
+        scheduler.await_status(number, "running")
+        fill(folder / "filler")
+        tries = itertools.count()
+
+        def refused() -> bool:
+            body = {"jobs": [{"key": f"f{next(tries)}", "job": {"name": "y" * 190, "command": ["true"]}}]}
+            answer = scheduler.ask("POST", "/v1/jobs", body)
+            return answer.status_code == 503 and "until there is room" in scheduler.said()
+
+        until(refused, scheduler.said)
+        assert scheduler.job(number)["name"] == "job-1"  # what it knows is still shown
+        (folder / "filler").unlink()
+        scheduler.await_status(number, "done")
+        scheduler.await_status(scheduler.submit("true"), "done")
+        assert scheduler.process is not None
+        assert scheduler.process.poll() is None  # it never ended
+    finally:
+        for process in scheduler.spare:
+            process.kill()
+            process.wait()
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Take all the room that is left, the log's own last pages too."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
 
 
 def started_small(scheduler: Any) -> int:

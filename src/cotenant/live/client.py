@@ -340,7 +340,7 @@ def _error(response: httpx.Response) -> CotenantError:
             f"{problem.message or 'the token is not known'}; set COTENANT_TOKEN to your tenant's token, "
             "or name the scheduler's state folder (--state)"
         )
-    if response.status_code == 503 and problem.error != "StoreError":
+    if response.status_code == 503 and problem.error not in ("StoreError", "FullError"):
         return UnreachableError(problem.message)
     return _as_error(problem)
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from cotenant.errors import FencedError, StoreError
+from cotenant.errors import FencedError, FullError, StoreError
 from cotenant.model.liveports import Lease, Store
 
 __all__ = ["TTL_S", "Leader", "lead"]
@@ -87,8 +87,9 @@ class Leader:
             except StoreError as error:
                 # Nobody can take over a log that cannot be written; whoever can write fences us.
                 silent_s = time.monotonic() - good
-                _log.warning("the lease could not be prolonged for %.1f s: %s", silent_s, error)
-                if silent_s > _PATIENCE_S:
+                if not isinstance(error, FullError):
+                    _log.warning("the lease could not be prolonged for %.1f s: %s", silent_s, error)
+                if silent_s > _PATIENCE_S and not isinstance(error, FullError):
                     self._tell(error)
                     return
 

@@ -89,8 +89,8 @@ class Works:
         self._learning = LearningLoop(
             state, self._cluster, self._forecast, self._host.wake, enabled=_learns(options)
         )
-        self._loop = self._made_loop(settings, policy)
         self._stop_asked = threading.Event()
+        self._loop = self._made_loop(settings, policy)
         self._waker = Waker(self._host.wake)
         self._standing = self._made_standing()
         self.service = LiveService(
@@ -132,7 +132,7 @@ class Works:
             runtime=build_runtime(self._options.runtime, _no_workload(), self._options.seed),
             settings=settings,
             seed=self._options.seed,
-            log=StoreLog(self._store, self._lease, self._executor),
+            log=StoreLog(self._store, self._lease, self._executor, self._stop_asked),
             observers=(self.picture, Teller(self.picture.name_of), self._learning),
             header={
                 "policy": self._options.policy,

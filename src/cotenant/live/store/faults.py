@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from cotenant.errors import StoreError
+from cotenant.errors import FullError, StoreError
 
 __all__ = ["lost_connection", "told"]
 
@@ -52,12 +52,13 @@ _AT_THE_DOOR = {
     "is starting up": "57P03",
     "is shutting down": "57P03",
 }
+_FULL = (sqlite3.SQLITE_FULL, "53100")
 _ASK = "see the server's own log"
 
 
 @contextmanager
 def told(where: str, what: str) -> Iterator[None]:
-    """Turn what the database raises into ``StoreError``.
+    """Turn what the database raises into ``StoreError``; ``FullError`` if all that it lacks is room.
 
     Parameters
     ----------
@@ -69,7 +70,8 @@ def told(where: str, what: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise StoreError(f"{where}: {what}: {_advice(error)}") from error
+        kind = FullError if _code(error) in _FULL else StoreError
+        raise kind(f"{where}: {what}: {_advice(error)}") from error
     except PoolTimeoutError as error:
         raise StoreError(f"{where}: {what}: all connections are in use; try again") from error
     except SQLAlchemyError as error:
@@ -81,15 +83,24 @@ def lost_connection(error: BaseException) -> bool:
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
-def _advice(error: DBAPIError) -> str:
+def _code(error: DBAPIError) -> int | str | None:
+    """SQLite's primary code, or PostgreSQL's state; None where neither gave one."""
     origin = error.orig
     code = getattr(origin, "sqlite_errorcode", None)
-    said = " ".join(str(origin).split())
     if code is not None:
-        return f"{_SQLITE.get(code & 0xFF, 'see the machine log')} (SQLite says: {said})"
+        return int(code) & 0xFF
+    state = getattr(origin, "sqlstate", None) or getattr(getattr(origin, "diag", None), "sqlstate", None)
+    return None if state is None else str(state)
+
+
+def _advice(error: DBAPIError) -> str:
+    origin, code = error.orig, _code(error)
+    said = " ".join(str(origin).split())
+    if isinstance(code, int):
+        return f"{_SQLITE.get(code, 'see the machine log')} (SQLite says: {said})"
     if isinstance(origin, sqlite3.Error):
         return said
-    state = getattr(origin, "sqlstate", None) or getattr(getattr(origin, "diag", None), "sqlstate", None)
+    state = code
     if state is None:
         # Refusals at the door come without a code.
         state = next((found for words, found in _AT_THE_DOOR.items() if words in said), None)
