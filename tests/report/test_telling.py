@@ -72,3 +72,9 @@ def test_outside_the_block_nothing_is_told_live() -> None:
         assert at(5.0) == "02:28:10"
     assert now_telling() is None
     assert at(5.0) == "00:00:05"
+
+
+def test_one_that_stands_still_is_not_said_to_run() -> None:
+    log = [*_log()[:3], ev.Paused(30.0, 0, 1)]
+    assert "Job 'a' (number 0): paused." in _live(log, 40.0)
+    assert "Job 'a' (number 0): running." in _live([*log, ev.Paused(50.0, 0, 1, False)], 60.0)

@@ -294,6 +294,8 @@ class _Story:
     def real(self, event: Any, stage: Stage) -> None:
         """Its process runs or stands still, or its owner wants it to have another share."""
         self._wished_s = event.t
+        if isinstance(event, ev.Paused):
+            self._outcome = "paused" if event.paused else "running"
         self._step(event.t, *sentence(event))
 
     def suspended(self, event: ev.Suspended, stage: Stage) -> None:
@@ -367,8 +369,8 @@ class _Story:
 
     def _standing(self, waits: tuple[Wait, ...], stage: Stage, *, lasting: bool) -> str:
         end = "" if lasting else " when the log ends"
-        if self._outcome == "running":
-            return f"{'' if lasting else 'still '}running{end}."
+        if self._outcome in ("running", "paused"):
+            return f"{'' if lasting else 'still '}{self._outcome}{end}."
         waited = format_duration(stage.now - waits[-1].start_s) if waits else "n/a"
         why = waits[-1].why if waits else ""
         hope = "" if "never fits" in why else " (not now, which is not never)"
