@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+torch = pytest.importorskip("torch")
 
 
 def test_grown_and_shrunk_in_the_middle(play: Any) -> None:
@@ -108,3 +111,21 @@ def test_stopped_without_a_folder_is_no_suspension(play: Any) -> None:
 def test_stopped_before_the_first_step(play: Any) -> None:
     assert play.together(2, on_poll=lambda supervisor, steps: supervisor.stop(), model="gates") == []
     assert play.code == 85
+
+
+@pytest.mark.parametrize("step", [3, 9])
+def test_killed_when_one_has_the_step_and_another_not(play: Any, tmp_path: Path, step: int) -> None:
+    ends = [str(tmp_path / "alone.pt"), str(tmp_path / "together.pt")]
+    alone = play.alone(model="cnn", weights=ends[0])
+    assert len(alone) == 10
+    flag, log = tmp_path / "given", str(tmp_path / "log")
+    halfway = {"flag": str(flag), "step": step}
+    with contextlib.suppress(AssertionError):  # who writes was killed: the line of that step is missing
+        play.together(3, halfway=halfway, model="cnn", log=log, weights=ends[1])
+    lines = play.lines({"log": log})
+    assert [int(line[0]) for line in lines] == [number for number in range(10) if number != step]
+    assert [line[1] for line in lines] == [alone[int(line[0])] for line in lines]
+    assert flag.read_text() == str(step + 1)  # by one that had applied it meanwhile
+    assert play.code == 0
+    first, second = (torch.load(path, weights_only=True) for path in ends)
+    assert all(torch.equal(first[name], second[name]) for name in first)

@@ -22,6 +22,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from cotenant import elastic
+from cotenant.elastic import transfer
+from cotenant.elastic.exchange import Group
 
 
 class Noisy(torch.utils.data.Dataset[Any]):
@@ -135,6 +137,7 @@ def digest(value: Any) -> str:
 
 def main(options: dict[str, Any]) -> None:
     torch.set_num_threads(1)
+    die_halfway(options)
     run = elastic.Run(
         options.get("workers", 4),
         options.get("most"),
@@ -200,6 +203,32 @@ def die_if(options: dict[str, Any], number: int, where: str) -> None:
     if mark["where"] == where and number == mark["step"] and name == mark["name"] and not flag.exists():
         flag.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_halfway(options: dict[str, Any]) -> None:
+    """Be killed in the exchange of a step, when one of the others has its result, the next not."""
+    mark = options.get("halfway")
+    if not mark:
+        return
+    swap, kept = Group.swap, transfer._kept
+    name = os.environ["COTENANT_ELASTIC"].split(":")[2]
+    # Four calls when the group is made; five each step, of which the fourth sends results.
+    last = 4 + 5 * mark["step"] + 4
+    count = [0]
+
+    def dying(self: Any, receive: Any, send: Any) -> None:
+        count[0] += 1
+        if name == "0" and count[0] == last:
+            swap(self, receive, {1: send[1]})
+            time.sleep(0.5)  # the third has sent its part to the second by then
+            os.kill(os.getpid(), signal.SIGKILL)
+        swap(self, receive, send)
+
+    def giving(process: Any) -> Any:
+        Path(mark["flag"]).write_text(str(process.place.step))
+        return kept(process)
+
+    Group.swap, transfer._kept = dying, giving  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
