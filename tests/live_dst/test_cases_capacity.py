@@ -11,10 +11,13 @@ from cotenant.live.admission import admit
 from cotenant.live.tenants import ADMIN, Tenants
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType, Node
+from cotenant.model.plan import Reason
 from cotenant.model.quantities import MIB
 from cotenant.model.settings import Settings
+from cotenant.policies.colocate import Colocate
 from cotenant.policies.packing import BestFit
 from cotenant.policies.srtf import Srtf
+from cotenant.testing import FixedForecast
 
 Make = Any
 
@@ -102,3 +105,14 @@ def test_c36_what_the_first_victim_leaves_is_kept_until_the_last_one_is_gone(mac
     assert began >= max(gone.values()) > min(gone.values())
     # Neither came back before p had its devices.
     assert [job for job, t in starts if t < began] == victims
+
+
+def test_a_job_without_enough_compute_beside_others_is_not_told_that_it_is_memory(machine: Make) -> None:
+    m = machine(Colocate)
+    m.loop.view._forecast = FixedForecast(default=0.95)
+    first = [m.submit(f"j{number}", gib=1, gpu_compute="40%") for number in range(2)]
+    third = m.submit("third", gib=1, gpu_compute="40%")
+    m.to(5.0)
+    assert m.runs() == first
+    held = m.log(ev.Held)[-1]
+    assert (held.id, held.reason) == (third, Reason.COMPUTE)

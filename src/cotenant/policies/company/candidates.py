@@ -24,6 +24,7 @@ from cotenant.model.rules import check_start
 from cotenant.model.shape import Shape, find_whole
 from cotenant.model.view import Index, View
 from cotenant.policies.company.groups import GroupIndex
+from cotenant.policies.company.lacking import lacking
 from cotenant.policies.company.verdicts import Bounds
 from cotenant.policies.queues.circles import Circle, circle_of, needed_gib, share_of
 from cotenant.policies.queues.classes import ClassLine, DemandLine, Key, Where
@@ -390,9 +391,9 @@ class Candidates(Index):
         if refusal is not None:
             return Hold(record.id, refusal.reason, refusal.facts)
         reason, facts = self._view.why_not(record)
-        found = self._where[record.id][1]
-        live = self._groups.live.get(record.shape.gpus, 0)
-        if found is not None and live:
+        _, found, _, share = self._where[record.id]
+        if found is not None and (live := self._groups.live.get(record.shape.gpus, 0)):
             suits = self._suits(found, live)
-            return Hold(record.id, Reason.MEMORY if suits else Reason.SLOWDOWN, facts)
+            tight = lacking(self._groups, self._view.books, record, found, share=share, suits=suits)
+            return tight or Hold(record.id, Reason.MEMORY if suits else Reason.SLOWDOWN, facts)
         return Hold(record.id, reason, facts)
