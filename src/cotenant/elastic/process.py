@@ -255,7 +255,11 @@ class Process:
                 if self._member is not None:
                     self._member.broken()
                 self._staging.give_back()
-                self._join()
+                try:
+                    self._join()
+                except Finished:
+                    if self.given is None:
+                        raise Retired(0) from None
                 if self.given is None:
                     self._staging.begin()
                     self._fresh = {}
