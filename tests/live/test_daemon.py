@@ -174,6 +174,24 @@ def test_after_kill_9_jobs_are_adopted_and_what_ended_meanwhile_is_known(schedul
     assert (job["attempt"], scheduler.logs(long)) == (1, "end\n")
 
 
+def test_nobody_takes_the_time_without_a_scheduler_for_work_of_jobs_that_ended_meanwhile(
+    scheduler: Scheduler,
+) -> None:
+    number = scheduler.submit(*words("sleep 1"))
+    scheduler.await_status(number, "running")
+    scheduler.kill()
+    ends = scheduler.state / "jobs" / str(number)
+    scheduler.until(lambda: any(ends.glob("serial-*/exit.json")), "it does not end")
+    time.sleep(6.0)
+    scheduler.start()
+    scheduler.await_status(number, "done")
+    events = [json.loads(line) for line in scheduler.ask("GET", "/v1/log").text.splitlines()]
+    (ended,) = [event for event in events if event["e"] == "ended"]
+    (started,) = [event for event in events if event["e"] == "started"]
+    assert ended["t"] - started["t"] > 7.0  # so long its device was held
+    assert 0.9 < ended["work_s"] < ended["t"] - started["t"] - 5.9
+
+
 def test_a_second_scheduler_on_the_same_folder_is_refused_by_name(scheduler: Scheduler) -> None:
     second = subprocess.run(scheduler.command(), capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 1

@@ -122,9 +122,11 @@ class Run(msgspec.Struct, gc=False, eq=False):
             return self.place.devices
         return tuple(sorted({*self.place.devices, *self.former.devices}))
 
-    def settle(self, now: float) -> None:
-        """Add up what was done until now."""
+    def settle(self, now: float, gone_s: float = 0.0) -> None:
+        """Add up what was done until now; for ``gone_s`` of it there was no process any more."""
         self.work_s += self.rate * max(now - self.rated_s, 0.0)
+        if gone_s:
+            self.work_s = max(self.work_s - self.rate * gone_s, self.base_s)
         self.rated_s = max(now, self.rated_s)
 
     def done_s(self, now: float) -> float:

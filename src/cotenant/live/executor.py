@@ -324,7 +324,7 @@ class LiveExecutor:
 
     def ended(self, run: Run, told: AttemptEnded) -> None:
         """A job's process is gone: tell what that means."""
-        run.settle(self._t)
+        run.settle(self._t, told.ago_s)
         beside = self.speeds.beside(run)
         event = self.endings.of(run, told, self.asked(run.id), self._t, beside)
         if run.halt:

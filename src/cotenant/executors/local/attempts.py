@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,14 @@ class Attempt:
             signal=int(found.get("signal", 0)),
             detail=str(found.get("detail", "")),
             steps=max(int(found.get("steps", 0)) - int(self.spec.get("base_steps", 0)), 0),
+            ago_s=self._ago_s(found),
         )
+
+    def _ago_s(self, found: dict[str, Any]) -> float:
+        """How long ago that was, by a clock that nobody sets; before a restart of the machine nobody knows."""
+        if "ended_boot_s" not in found or self.claim().get("boot_id") != layout.boot_id():
+            return 0.0
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - float(found["ended_boot_s"]), 0.0)
 
     def write_exit(self, outcome: str, detail: str) -> AttemptEnded:
         """Say for its shepherd how it ended; memory alone remembers it where the disk is full."""

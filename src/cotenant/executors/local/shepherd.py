@@ -312,6 +312,7 @@ class Shepherd:
                 "cpu_s": used.children_user + used.children_system,
                 "dropped": [out.dropped for out in self.outputs],
                 "ended": time.time(),
+                "ended_boot_s": time.clock_gettime(time.CLOCK_BOOTTIME),
             },
         )
         for folder in self.spec.get("remove", ()):
