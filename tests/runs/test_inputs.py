@@ -52,6 +52,8 @@ def test_a_job_file_gives_a_job_in_bytes_and_thousandths(tmp_path: Path) -> None
         ('name = "a"\ngpu_memroy = "6GiB"\n', "did you mean 'gpu_memory'"),
         ('name = "a"\ngpus = 2\n[elastic]\nmin_gpus = 3\nmax_gpus = 4\n', "min_gpus <= gpus"),
         ('name = "a"\nsharing = "all"\n', "sharing"),
+        ('name = "a"\ngpus = nan\n', "gpus must be a number of devices, found nan"),
+        ('name = "a"\ngpus = inf\n', "gpus must be a number of devices, found inf"),
     ],
 )
 def test_a_wrong_job_file_names_file_key_and_what_to_do(tmp_path: Path, text: str, message: str) -> None:

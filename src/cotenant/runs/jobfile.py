@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -176,6 +177,8 @@ def _job(document: Document, found: JobFile) -> Job:
 def _check(document: Document, found: JobFile) -> None:
     if not found.name.strip():
         raise document.error("a job needs a name", ("name",))
+    if not math.isfinite(found.gpus):
+        raise document.error(f"gpus must be a number of devices, found {found.gpus}", ("gpus",))
     if found.gpus < 0:
         raise document.error(f"gpus must be zero or more, found {found.gpus}", ("gpus",))
     if found.gpus >= 1 and found.gpus != int(found.gpus):
