@@ -297,7 +297,7 @@ def test_colours_and_progress_bars_pass_and_what_can_do_harm_is_escaped() -> Non
 
 
 @given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=5))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_where_output_is_cut_does_not_matter(data: bytes, cuts: list[int]) -> None:
     calm, whole = Harmless(), Harmless()
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
