@@ -84,7 +84,7 @@ def play(
         settings=tuple(settings),
         quiet=True,
     )
-    with _scheduler(options) as client:
+    with _stoppable(), _scheduler(options) as client:
         _submit(client, mix, steps, tell)
         _await(client, len(mix.jobs), patience_s)
     store = open_store(state / "cotenant.db", create=False)
@@ -93,6 +93,24 @@ def play(
         return Ran(events=tuple(event for _, event in store.read()), others=others)
     finally:
         store.close()
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """A request to terminate is an interrupt, too: it leaves no job behind."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
