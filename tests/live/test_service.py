@@ -311,3 +311,15 @@ def test_doctor_tells_books_and_reality_apart(scene: Scene) -> None:
     right = Found(id=0, attempt=1, serial=1, pid=70, start_ticks=5)
     (fine,) = books_against(scene.picture, [right])
     assert fine.level == "ok"
+
+
+def test_doctor_looks_again_before_it_tells_of_a_job_that_is_just_starting(scene: Scene) -> None:
+    from cotenant.live.doctor import looked_at_again
+    from cotenant.model.liveports import Found
+
+    scene.submit(ADA)
+    scene.take_up()
+    scene.happen(ev.Started(11.0, 0, 1, (0,)))
+    looks = [[], [Found(id=0, attempt=1, serial=1, pid=70, start_ticks=5)]]
+    assert [f.level for f in looked_at_again(scene.picture, lambda: looks.pop(0))] == ["ok"]
+    assert [f.level for f in looked_at_again(scene.picture, list)] == ["error"]

@@ -237,7 +237,7 @@ class Works:
         def findings() -> Iterator[doctor.Finding]:
             from cotenant.live.store import check
 
-            yield from doctor.books_against(self.picture, doctor.really_running(self._state))
+            yield from doctor.looked_at_again(self.picture, lambda: doctor.really_running(self._state))
             problems = check(self._store)
             yield from (doctor.Finding(level="error", about="log", text=text) for text in problems)
             if not problems:
