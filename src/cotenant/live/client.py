@@ -26,6 +26,7 @@ __all__ = ["PATIENCE_S", "Answer", "Client", "Connection", "connect", "new_key"]
 T = TypeVar("T")
 
 PATIENCE_S = 15.0
+_ANSWER_S = 30.0
 """How long a request is tried again while nobody answers."""
 _AGAIN = frozenset({429, 502, 503, 504})
 _BATCH = 500
@@ -277,6 +278,8 @@ class Client:
                 http, _ = self._open()
                 response = http.request(method, path, content=content, headers=headers, params=query)
             except (httpx.TransportError, UnreachableError) as error:
+                if isinstance(error, httpx.ReadTimeout) and self._moved():
+                    deadline = time.monotonic() + self._patience_s  # another one leads now, and is asked anew
                 self._failed(error, deadline)
                 continue
             if response.status_code in _AGAIN and time.monotonic() < deadline:
@@ -286,13 +289,20 @@ class Client:
                 raise _error(response)
             return response
 
+    def _moved(self) -> bool:
+        """Whether the scheduler answers elsewhere by now."""
+        try:
+            return self._connection is not None and self._find().url != self._connection.url
+        except CotenantError:
+            return False
+
     def _open(self) -> tuple[httpx.Client, Connection]:
         if self._http is None or self._connection is None:
             found = self._find()
             headers = {"authorization": f"Bearer {found.token}", "accept": "application/json"}
             # Proxies of the environment are for the world outside, not for this machine.
             self._http = httpx.Client(
-                base_url=found.url, headers=headers, timeout=30.0, trust_env=False, verify=found.verify
+                base_url=found.url, headers=headers, timeout=_ANSWER_S, trust_env=False, verify=found.verify
             )
             self._connection = found
         return self._http, self._connection
