@@ -153,6 +153,18 @@ def test_foreign_use_and_lost_devices_are_kept_until_they_are_over() -> None:
     assert picture.device_state(1) == "drained"
 
 
+def test_who_waits_while_nothing_new_is_started_says_so() -> None:
+    picture, _clock = made()
+    picture.see([ev.Submitted(1.0, job(1)), ev.Drained(2.0, 0), ev.Held(2.0, 1, Reason.NO_CAPACITY, {})])
+    view = picture.job(1)
+    assert view is not None
+    assert view.reason == "nothing new is started until cotenant undrain"
+    picture.see([ev.Undrained(3.0, 0)])
+    view = picture.job(1)
+    assert view is not None
+    assert view.reason == "not now: too few devices are free"
+
+
 def test_listeners_are_told_with_the_number_of_the_event_and_whose_job_it_is() -> None:
     picture, _ = made()
     heard: list[tuple[int, str, Any]] = []

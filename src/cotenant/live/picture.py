@@ -255,7 +255,7 @@ class Picture(LiveFold):
         if not entry.command and self._asked is not None:
             entry.command = self._asked(entry.job.id)
         predicted = self._predicted(entry, entry.devices[0]) if entry.devices else None
-        return view_of(
+        found = view_of(
             entry,
             now=self._clock.now(),
             wall=self._clock.wall,
@@ -263,6 +263,13 @@ class Picture(LiveFold):
             predicted=predicted,
             ahead=at,
         )
+        waits = entry.status in ("waiting", "suspended") and not entry.held
+        if waits and self._drained and (entry.hold or not entry.after):
+            kept = "its state is saved; " if entry.status == "suspended" else ""
+            return msgspec.structs.replace(
+                found, reason=f"{kept}nothing new is started until cotenant undrain"
+            )
+        return found
 
     def _predicted(self, entry: Entry, device: int) -> Triple | None:
         ids = self._on.get(device, ())
