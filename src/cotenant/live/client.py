@@ -26,8 +26,8 @@ __all__ = ["PATIENCE_S", "Answer", "Client", "Connection", "connect", "new_key"]
 T = TypeVar("T")
 
 PATIENCE_S = 15.0
-_ANSWER_S = 30.0
 """How long a request is tried again while nobody answers."""
+_ANSWER_S = 30.0
 _AGAIN = frozenset({429, 502, 503, 504})
 _BATCH = 500
 
