@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,22 +60,9 @@ def twin(
 ) -> None:
     """Run a mix of training jobs on this machine's cores for real, and in the simulator, and compare."""
     from cotenant.twin.page import plain
-    from cotenant.twin.study import device_names, known_of, study
 
     mix = _mix(jobs or (8 if quick else 20), seed, quick=quick, light=light, gang=gang)
-    folder = (measured or output / "measured").absolute()
-    tell = (lambda text: None) if quiet else note
-    chosen = _chosen(f"fifo,{_SHARING}" if quick and policies == _POLICIES else policies)
-    output.mkdir(parents=True, exist_ok=True)
-    known, table = known_of(
-        mix,
-        folder,
-        device_names()[0],
-        budget_s=60.0 if quick else 150.0,
-        window_s=0.8 if quick else 1.2,
-        tell=tell,
-    )
-    command = _command(
+    words = _command(
         policies=policies,
         repeats=repeats,
         jobs=jobs,
@@ -84,23 +72,56 @@ def twin(
         seed=seed,
         no_gang=not gang,
     )
-    found = study(
+    found = _study(
         mix,
-        chosen,
-        folder,
+        _chosen(f"fifo,{_SHARING}" if quick and policies == _POLICIES else policies),
+        (measured or output / "measured").absolute(),
+        quick=quick,
         repeats=repeats or (1 if quick else 3),
-        settings={"max_sharers": sharers},
-        known=known,
-        table=table,
-        tell=tell,
-        keep=lambda so_far: _write(output, so_far, command),
+        sharers=sharers,
+        tell=(lambda text: None) if quiet else note,
+        keep=lambda so_far: _write(output, so_far, words),
     )
     if as_json:
-        print_json(plain(found, command))
+        print_json(plain(found, words))
     else:
         _show(found)
     if not quiet:
         note(f"page: {output / 'twin.html'}")
+
+
+def _study(
+    mix: Mix,
+    policies: dict[str, str],
+    folder: Path,
+    *,
+    quick: bool,
+    repeats: int,
+    sharers: int,
+    tell: Callable[[str], None],
+    keep: Callable[[Study], None],
+) -> Study:
+    from cotenant.twin.study import device_names, known_of, study
+
+    known, table = known_of(
+        mix,
+        folder,
+        device_names()[0],
+        budget_s=60.0 if quick else 150.0,
+        window_s=0.8 if quick else 1.2,
+        tell=tell,
+    )
+    return study(
+        mix,
+        policies,
+        folder,
+        repeats=repeats,
+        settings={"max_sharers": sharers},
+        known=known,
+        table=table,
+        tell=tell,
+        keep=keep,
+    )
 
 
 def _mix(count: int, seed: int, *, quick: bool, light: bool, gang: bool = True) -> Mix:
@@ -146,6 +167,7 @@ def _write(folder: Path, found: Study, command: str) -> None:
     from cotenant.report.tables import plain_json
     from cotenant.twin.page import html_page, plain
 
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in (
         ("twin.json", plain_json(plain(found, command))),
         ("twin.html", html_page(found, command)),

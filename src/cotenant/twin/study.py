@@ -112,31 +112,39 @@ def known_of(
         known = msgspec.json.decode(kept.read_bytes(), type=Known)
         if set(step_s) <= set(known.step_s) and set(known.starts_s) >= {k.config.label for k in mix.kinds}:
             return known, table
-    tell("measuring how long jobs take to start")
-    starts_s = {}
-    for kind in mix.kinds:
-        probes = [probe_run(words_of(kind, _FEW), device) for _ in range(_PROBES)]
-        # What others leave in the caches only adds to it.
-        starts_s[kind.config.label] = min(probe.extra_s for probe in probes)
-        quickest_s = min(probe.step_s for probe in probes)
-        if step_s[kind.name] < _DOUBTED * quickest_s:
-            tell(
-                f"{kind.name}: a step was measured as {1000 * step_s[kind.name]:.2f} ms, and the quickest ones of a run "
-                f"alone take {1000 * quickest_s:.2f} ms, which is taken: others use the cores too much to measure"
-            )
-            step_s[kind.name] = quickest_s
-    for job in mix.jobs:
-        if job.gpus > 1:
-            kind = mix.kind(job.kind)
-            every = f"cpu:{','.join(name.partition(':')[2] for name in device_names())}"
-            steps = max(round(1.0 / step_s[kind.name]), 20)
-            step_s[f"{kind.name} x{job.gpus}"] = probe_run(words_of(kind, steps, job.gpus), every).step_s
+    starts_s = _start_ups(mix, step_s, device, tell)
     known = Known(step_s=step_s, starts_s=starts_s)
     try:
         kept.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
     except OSError as error:
         tell(f"{kept}: not kept: {error.strerror}")
     return known, table
+
+
+def _start_ups(
+    mix: Mix, step_s: dict[str, float], device: str, tell: Callable[[str], None]
+) -> dict[str, float]:
+    """What jobs take beside their steps, by model; the steps of gangs, and those that are doubtful, are measured on the way."""
+    tell("measuring how long jobs take to start")
+    starts_s = {}
+    for kind in mix.kinds:
+        probes = [probe_run(words_of(kind, _FEW), device) for _ in range(_PROBES)]
+        # What others leave in the caches only adds to it.
+        starts_s[kind.config.label] = min(probe.extra_s for probe in probes)
+        least_s = min(probe.least_s for probe in probes)
+        if step_s[kind.name] < _DOUBTED * least_s:
+            tell(
+                f"{kind.name}: a step was measured as {1000 * step_s[kind.name]:.2f} ms, and no step of {_FEW} took less "
+                f"than {1000 * least_s:.2f} ms, which is taken: others use the cores too much to measure"
+            )
+            step_s[kind.name] = least_s
+    for job in mix.jobs:
+        if job.gpus > 1:
+            kind = mix.kind(job.kind)
+            every = f"cpu:{','.join(name.partition(':')[2] for name in device_names())}"
+            steps = max(round(1.0 / step_s[kind.name]), 20)
+            step_s[f"{kind.name} x{job.gpus}"] = probe_run(words_of(kind, steps, job.gpus), every).step_s
+    return starts_s
 
 
 def _steps_alone(kinds: Sequence[JobSpec], folder: Path) -> dict[str, float]:
@@ -188,17 +196,7 @@ def study(
     played = []
     for repeat in range(repeats):
         for label, policy in policies.items():
-            with tempfile.TemporaryDirectory(prefix="cotenant-twin-") as place:
-                ran = play(
-                    mix,
-                    steps,
-                    Path(place) / "state",
-                    devices=device_names(),
-                    policy=policy,
-                    forecast=f"lookup:{folder}",
-                    settings=[f"{name}={value}" for name, value in settings.items()],
-                    patience_s=120.0 + 5.0 * sum(work_s.values()),
-                )
+            ran = _played(mix, steps, policy, folder, settings, sum(work_s.values()))
             again = mirror(
                 ran.events, policy, table=table, starts_s=known.starts_s, work_s=work_s, settings=settings
             )
@@ -216,6 +214,28 @@ def study(
         )
         keep(found)
     return found
+
+
+def _played(  # noqa: PLR0917
+    mix: Mix,
+    steps: Mapping[str, int],
+    policy: str,
+    measured: Path,
+    settings: Mapping[str, Any],
+    work_s: float,
+) -> Ran:
+    """One live run, in a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="cotenant-twin-") as place:
+        return play(
+            mix,
+            steps,
+            Path(place) / "state",
+            devices=device_names(),
+            policy=policy,
+            forecast=f"lookup:{measured}",
+            settings=[f"{name}={value}" for name, value in settings.items()],
+            patience_s=120.0 + 5.0 * work_s,
+        )
 
 
 def _side_by_side(label: str, repeat: int, ran: Ran, simulated: Sequence[Event]) -> Played:
