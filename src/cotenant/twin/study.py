@@ -124,7 +124,7 @@ def known_of(
 def _start_ups(
     mix: Mix, step_s: dict[str, float], device: str, tell: Callable[[str], None]
 ) -> dict[str, float]:
-    """What jobs take beside their steps, by model; the steps of gangs, and those that are doubtful, are measured on the way."""
+    """What jobs take beside their steps, by model; the steps of gangs are measured on the way, and doubtful ones named."""
     tell("measuring how long jobs take to start")
     starts_s = {}
     for kind in mix.kinds:
@@ -134,10 +134,9 @@ def _start_ups(
         least_s = min(probe.least_s for probe in probes)
         if step_s[kind.name] < _DOUBTED * least_s:
             tell(
-                f"{kind.name}: a step was measured as {1000 * step_s[kind.name]:.2f} ms, and no step of {_FEW} took less "
-                f"than {1000 * least_s:.2f} ms, which is taken: others use the cores too much to measure"
+                f"{kind.name}: a step was measured as {1000 * step_s[kind.name]:.2f} ms, and no step of {_FEW} took less than "
+                f"{1000 * least_s:.2f} ms by the clock: doubtful, as others use the cores"
             )
-            step_s[kind.name] = least_s
     for job in mix.jobs:
         if job.gpus > 1:
             kind = mix.kind(job.kind)
