@@ -123,6 +123,7 @@ def test_what_is_accepted_is_on_disk_shown_and_wakes_the_loop(scene: Scene) -> N
         ({"gpus": 3}, InfeasibleError, "never fits: 3 devices asked, 2 of 2"),
         ({"gpu_memory": "5GiB"}, InfeasibleError, "5,120 MiB of memory asked .* the largest device has 4,096 MiB"),
         ({"gpus": 1.5}, ConfigError, "above one is a whole number"),
+        ({"gpu_compute": "50%", "gpu_compute_limit": "10%"}, ConfigError, "ceiling of 10% is below the 50%"),
         ({"comand": ["x"]}, ConfigError, "did you mean 'command'"),
         ({"tenant": "ghost"}, InputError, 'no tenant "ghost"; known: ada, sole'),
         ({"after": [7]}, InputError, "there is no job 7 to wait for"),

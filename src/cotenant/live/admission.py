@@ -36,7 +36,12 @@ def admit(body: dict[str, Any], caller: Caller, tenants: Tenants, cluster: Clust
     name = body.get("name")
     where = f'job "{name[:60]}"' if isinstance(name, str) and name else "job"
     asked, job = job_of(body, where)
-    limit_milli(asked, where)
+    limit = limit_milli(asked, where)
+    if limit < job.compute_milli < 1000:
+        raise ConfigError(
+            f"{where} [gpu_compute_limit]: a ceiling of {asked.gpu_compute_limit} is below the "
+            f"{job.compute_milli / 10:g}% that are guaranteed; ask for less, or raise the ceiling"
+        )
     _check_words(asked, where)
     tenant = _tenant(asked, caller, tenants, where)
     job = _completed(asked, job, tenant)
