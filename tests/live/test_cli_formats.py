@@ -435,3 +435,18 @@ def test_c67_nothing_depends_on_the_locale(words: tuple[str, ...], tmp_path: Pat
         assert os.fsencode(json.loads(shown)["path"]) == os.fsencode(state / "token")
     else:
         assert shown.startswith(str(tmp_path))
+
+
+def test_adding_a_tenant_that_was_there_says_that_it_changes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cotenant.app.liveadmin import add
+
+    add("vision", quota=1, limit=2, weight=1.0, isolation="trusted", state=tmp_path / "s")
+    first = capsys.readouterr()
+    assert "was there" not in first.err + first.out
+    add("vision", quota=0, limit=None, weight=1.0, isolation="any", state=tmp_path / "s")
+    again = capsys.readouterr()
+    assert "its former token is good for nothing" in again.err
+    assert again.out.strip().startswith("ct_")
+    assert again.out != first.out

@@ -155,10 +155,14 @@ def add(  # noqa: PLR0917 - one parameter for each option
     if limit is not None and quota > limit:
         raise UsageError(f"--quota {quota} is more than --limit {limit}")
     row = TenantRow(name=name, quota_gpus=quota, limit_gpus=limit, weight=weight, isolation=isolation)
-    secret = _tenants(state).add(row)
+    tenants = _tenants(state)
+    changed = tenants.row(name) is not None
+    secret = tenants.add(row)
     if as_json:
         print_json({**_told(row), "token": secret})
         return
+    if changed:
+        note(f"tenant {name} was there: it is now as said here, and its former token is good for nothing")
     note(f"tenant {name}; its token, shown this once (for COTENANT_TOKEN):")
     say(secret)
 
