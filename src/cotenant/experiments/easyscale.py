@@ -182,7 +182,7 @@ class EasyScale(Experiment):
                 better="low",
                 source=_REPOSITORY,
                 how="change; both know all speeds and lengths",
-                differs="cotenant does not resize: a gang waits until as many devices are free as it has workers, and takes none meanwhile",
+                differs="easyscale plans all workers anew at each arrival; cotenant grows a job only where that gains ten times the price, and keeps it on one type of device",
             )
             for key, what, how in (
                 ("jct_homo", "Mean completion time", "one type for each job"),
