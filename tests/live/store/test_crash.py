@@ -71,10 +71,15 @@ def test_killed_at_any_moment_nothing_promised_is_lost_and_batches_are_whole(
         go(writer)
         # The one before was killed, not ended: its lease must not be in the way.
         assert line(writer) == ["leads", str(number + 1)]
+        # One batch at least, however slow the machine is.
+        whole = [line(writer), line(writer)]
+        assert [words[0] for words in whole] == ["jobs", "events"]
         time.sleep(chance.uniform(0.0, 0.25))
         writer.kill()
-        told = writer.communicate()[0]
-        whole = [text.split() for text in told.split("\n")[:-1]]
+        # Not communicate(): it would pass over what readline() has read ahead.
+        assert writer.stdout is not None
+        whole += [text.split() for text in writer.stdout.read().split("\n")[:-1]]
+        writer.wait()
         promised |= {
             n: int(job) for t in whole if t[0] == "jobs" for n, _, job in (w.partition("=") for w in t[1:])
         }
