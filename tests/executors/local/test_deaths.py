@@ -358,6 +358,17 @@ def test_how_a_job_ended_is_known_though_the_disk_is_full(tmp_path: Path) -> Non
         subprocess.run(["umount", "-l", str(disk)], check=False)
 
 
+def test_a_shepherd_whose_folder_was_deleted_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cotenant.executors.local import shepherd
+
+    slept: list[float] = []
+    monkeypatch.setattr(shepherd.time, "sleep", slept.append)
+    left = shepherd.Shepherd.__new__(shepherd.Shepherd)
+    left.folder = str(tmp_path / "deleted")
+    left._write_end({"outcome": "done"})
+    assert sum(slept) == 60.0
+
+
 def test_survivors_are_those_with_the_mark_alone() -> None:
     marked_env = {**os.environ, "COTENANT_STATUS": "/state/jobs/1/serial-0/status"}
     other_env = {**os.environ, "COTENANT_STATUS": "/state/jobs/1/serial-01/status"}

@@ -51,6 +51,7 @@ __all__ = ["Shepherd", "main"]
 STALE, TAKEN, BROKEN = 3, 4, 5
 _SWEEP_S = 0.02
 _AGAIN_S = 1.0
+_GONE_S = 60.0
 
 
 class Shepherd:
@@ -323,7 +324,8 @@ class Shepherd:
     def _write_end(self, told: dict[str, object]) -> None:
         """Write how it ended, come what may: a job that is done and not known to be done would run again."""
         path, room = f"{self.folder}/exit.json", f"{self.folder}/exit.room"
-        while True:
+        gone_s = 0.0
+        while gone_s < _GONE_S:
             try:
                 layout.write_json(path, told, durable=True)
                 break
@@ -332,6 +334,8 @@ class Shepherd:
                     layout.write_into_room(room, path, told)
                     break
                 except OSError:
+                    # A disk may come back; whoever deletes the folder asks no more.
+                    gone_s = 0.0 if os.path.isdir(self.folder) else gone_s + _AGAIN_S  # noqa: PTH112
                     time.sleep(_AGAIN_S)
         with contextlib.suppress(OSError):
             os.unlink(room)  # noqa: PTH108
