@@ -32,6 +32,7 @@ def _plain(text: str) -> list[str]:
     return sorted(re.sub(r"/\S+/daemon\.log", "LOG", text).splitlines())
 
 
+@pytest.mark.slow
 def test_the_commands_answer_as_shown_and_both_jobs_end_with_the_same_bits(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the example trains with PyTorch")
     env = {**os.environ, "COTENANT_STATE_DIR": str(tmp_path / "state"), "PYTHONDONTWRITEBYTECODE": "1"}
