@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -172,6 +174,27 @@ class Scheduler:
                 process.wait()
         for claim in (self.state / "jobs").glob("*/serial-*/claim"):
             end_session(claim)
+        leave_nothing(self.state)
+
+
+def leave_nothing(state: Path) -> None:
+    """What a daemon keeps outside its folder and, killed, cannot remove: groups, and a place in host memory."""
+    from cotenant.executors.local.keeper import _short
+    from cotenant.live.keeping import _memory_folder
+
+    scope = f"cotenant-{os.getuid()}-{_short(str(state.absolute()))}"
+    for _ in range(100):
+        # The kernel lets go of a killed process's group a little later.
+        # os.walk() does not mind groups of others that vanish meanwhile.
+        left = [path for path, *_ in os.walk("/sys/fs/cgroup", topdown=False) if f"/{scope}" in path]
+        for path in left:
+            with contextlib.suppress(OSError):
+                os.rmdir(path)  # noqa: PTH106
+        if not left:
+            break
+        time.sleep(0.02)
+    if (memory := _memory_folder(state)) is not None:
+        shutil.rmtree(memory, ignore_errors=True)
 
 
 def end_session(claim: Path) -> None:
