@@ -85,13 +85,17 @@ def test_a_disk_without_room_is_waited_for_and_the_scheduler_goes_on_by_itself(t
     scheduler = Scheduler(folder / "state", *PLAIN)
     try:
         scheduler.start()
-        number = scheduler.submit("sleep", "3")
-        scheduler.await_status(number, "running")
+        began = tmp_path / "began"
+        number = scheduler.submit("sh", "-c", f"touch {began}; sleep 3")
+        # The log says that it runs before its shepherd has started it.
+        until(began.exists, scheduler.said)
         fill(folder / "filler")
         tries = itertools.count()
 
         def refused() -> bool:
-            body = {"jobs": [{"key": f"f{next(tries)}", "job": {"name": "y" * 190, "command": ["true"]}}]}
+            # Large ones, so that the log's own spare pages are soon used up.
+            job = {"name": "large", "command": ["true"], "env": {"FILL": "y" * 50_000}}
+            body = {"jobs": [{"key": f"f{next(tries)}", "job": job}]}
             answer = scheduler.ask("POST", "/v1/jobs", body)
             return answer.status_code == 503 and "until there is room" in scheduler.said()
 
