@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from cotenant.errors import InputError
 from cotenant.runtime import contents
 from cotenant.runtime.reporting import Reporter
 from cotenant.runtime.run import Run
+from cotenant.runtime.statefiles import state_folder
 
 __all__ = ["attach"]
 
@@ -83,8 +83,7 @@ def attach(
     }
     objects = contents.Objects(parts, gradients=gradients)
     _limit_memory()
-    where = state if state is not None else os.environ.get("COTENANT_STATE")
-    folder = Path(where) if where and int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
+    folder = state_folder(state)
     reporter = Reporter.from_environment()
     run = Run(
         objects,

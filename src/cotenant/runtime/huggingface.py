@@ -15,7 +15,6 @@ schedule, scaler, random states and the place in the data.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -27,6 +26,7 @@ from cotenant.errors import MissingExtraError, StateError
 from cotenant.runtime.gate import Gate
 from cotenant.runtime.reporting import Reporter
 from cotenant.runtime.run import SUSPENDED, Suspended
+from cotenant.runtime.statefiles import digest_of, state_folder, sync_folder
 
 __all__ = ["callback", "keep_checkpoint", "newest_checkpoint"]
 
@@ -56,11 +56,9 @@ def callback(state: str | os.PathLike[str] | None = None) -> Any:
         from transformers import TrainerCallback
     except ImportError:
         raise MissingExtraError("the callback for Hugging Face's Trainer", "huggingface") from None
-    where = state if state is not None else os.environ.get("COTENANT_STATE")
-    folder = Path(where) if where and int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
     # The class is made here, so that this module can be imported without transformers.
     made = type("CotenantCallback", (_Hooks, TrainerCallback), {})
-    return made(folder, Reporter.from_environment())
+    return made(state_folder(state), Reporter.from_environment())
 
 
 class _Hooks:
@@ -131,7 +129,7 @@ def keep_checkpoint(made: Path, folder: Path, step: int) -> Path:
     try:
         shutil.copytree(made, temporary, copy_function=_link)
         files = {p.relative_to(temporary).as_posix(): p for p in sorted(temporary.rglob("*")) if p.is_file()}
-        digests = {name: _digest(path, sync=True) for name, path in files.items()}
+        digests = {name: digest_of(path, sync=True) for name, path in files.items()}
         manifest = temporary / _MANIFEST
         with manifest.open("w") as file:
             json.dump({"format": FORMAT, "step": step, "files": digests}, file)
@@ -143,7 +141,7 @@ def keep_checkpoint(made: Path, folder: Path, step: int) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     for path in (*(p for p in kept.rglob("*") if p.is_dir()), kept, folder):
-        _sync(path)
+        sync_folder(path)
     for old in sorted(folder.glob("trainer-*"))[:-1]:
         shutil.rmtree(old, ignore_errors=True)
     return kept
@@ -168,7 +166,7 @@ def newest_checkpoint(folder: Path) -> str | None:
                 " install the version that wrote it, or a later one"
             )
         for name, digest in manifest["files"].items():
-            if _digest(path / name) != digest:
+            if digest_of(path / name) != digest:
                 raise StateError(
                     f"{path / name}: checkpoint is truncated or damaged; delete it to begin anew"
                 )
@@ -182,21 +180,3 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def _digest(path: Path, *, sync: bool = False) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 22):
-            digest.update(chunk)
-        if sync:
-            os.fsync(file.fileno())
-    return digest.hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,7 +15,6 @@ before a validation that is due; then it leaves a step later.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sys
@@ -27,6 +26,7 @@ from cotenant.runtime import randomness
 from cotenant.runtime.gate import Gate
 from cotenant.runtime.reporting import Reporter
 from cotenant.runtime.run import SUSPENDED, Suspended
+from cotenant.runtime.statefiles import digest_of, state_folder
 
 __all__ = ["callback", "newest_checkpoint"]
 
@@ -56,11 +56,9 @@ def callback(state: str | os.PathLike[str] | None = None) -> Any:
         from lightning.pytorch import Callback
     except ImportError:
         raise MissingExtraError("the callback for Lightning", "lightning") from None
-    where = state if state is not None else os.environ.get("COTENANT_STATE")
-    folder = Path(where) if where and int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
     # The class is made here, so that this module can be imported without lightning.
     made = type("CotenantCallback", (_Hooks, Callback), {})
-    return made(folder, Reporter.from_environment())
+    return made(state_folder(state), Reporter.from_environment())
 
 
 class _Hooks:
@@ -148,7 +146,7 @@ def _save(trainer: Any, folder: Path) -> Path:
     temporary = folder / f"tmp-{os.getpid()}-lightning.ckpt"
     try:
         trainer.save_checkpoint(temporary)
-        digest = _digest(temporary, sync=True)
+        digest = digest_of(temporary, sync=True)
         kept = folder / f"lightning-{FORMAT}-{trainer.global_step:012d}-{digest}.ckpt"
         temporary.rename(kept)
     finally:
@@ -181,16 +179,6 @@ def newest_checkpoint(folder: Path) -> str | None:
             f"{path}: checkpoint of format {match[1]}, this version of cotenant reads up to {FORMAT}; install the"
             " version that wrote it, or a later one"
         )
-    if _digest(path) != match[3]:
+    if digest_of(path) != match[3]:
         raise StateError(f"{path}: checkpoint is truncated or damaged; delete it to begin anew")
     return str(path)
-
-
-def _digest(path: Path, *, sync: bool = False) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 22):
-            digest.update(chunk)
-        if sync:
-            os.fsync(file.fileno())
-    return digest.hexdigest()

@@ -22,7 +22,17 @@ from typing import IO, Any, NamedTuple
 
 from cotenant.errors import StateError
 
-__all__ = ["FORMAT", "StateFile", "list_states", "prune", "verify", "write_state"]
+__all__ = [
+    "FORMAT",
+    "StateFile",
+    "digest_of",
+    "list_states",
+    "prune",
+    "state_folder",
+    "sync_folder",
+    "verify",
+    "write_state",
+]
 
 FORMAT = 1
 _NAME = re.compile(r"state-(\d{1,4})-(\d{12})-([0-9a-f]{64})\.pt")
@@ -101,7 +111,7 @@ def write_state(folder: Path, step: int, write: Callable[[Any], None]) -> StateF
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(folder)
+    sync_folder(folder)
     return StateFile(path, FORMAT, step, digest)
 
 
@@ -142,7 +152,23 @@ def prune(folder: Path, keep: int) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def state_folder(state: str | os.PathLike[str] | None) -> Path | None:
+    """Where state is kept: as given, else ``COTENANT_STATE``. None for nowhere, and in gangs, whose state is not kept."""
+    where = state if state is not None else os.environ.get("COTENANT_STATE")
+    return Path(where) if where and int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
+
+
+def digest_of(path: Path, *, sync: bool = False) -> str:
+    """SHA-256 of a file; ``sync`` forces it onto the disk as well."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if sync:
+            os.fsync(file.fileno())
+    return digest
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder onto the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
