@@ -20,6 +20,7 @@ from cotenant.live.options import UpOptions
 from cotenant.live.statedir import DaemonFile
 from cotenant.live.store import open_store
 from cotenant.model.events import Event
+from cotenant.profiles.stopping import stoppable
 from cotenant.twin.mix import Mix, words_of
 
 __all__ = ["Ran", "play"]
@@ -84,7 +85,7 @@ def play(
         settings=tuple(settings),
         quiet=True,
     )
-    with _stoppable(), _scheduler(options) as client:
+    with stoppable(), _scheduler(options) as client:
         _submit(client, mix, steps, tell)
         _await(client, len(mix.jobs), patience_s)
     store = open_store(state / "cotenant.db", create=False)
@@ -93,24 +94,6 @@ def play(
         return Ran(events=tuple(event for _, event in store.read()), others=others)
     finally:
         store.close()
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """A request to terminate is an interrupt, too: it leaves no job behind."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

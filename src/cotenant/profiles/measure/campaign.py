@@ -26,6 +26,7 @@ from cotenant.profiles.measure.records import SCHEMA, Journal, JournalStart, Rep
 from cotenant.profiles.measure.schedule import Next, Schedule
 from cotenant.profiles.measure.tables import INTERVALS, PAIRS, SOLOS, Tables, make_tables, write_tables
 from cotenant.profiles.measure.target import Target
+from cotenant.profiles.stopping import stoppable
 from cotenant.profiles.wholefile import write_whole
 
 __all__ = ["JOURNAL", "KIND", "MANIFEST", "Campaign", "Outcome", "Progress"]
@@ -135,7 +136,7 @@ class Campaign:
         complete = interrupted = False
         epoch_ns = time.monotonic_ns()
         try:
-            with _stoppable(), _off_the_cores(self.target):
+            with stoppable(), _off_the_cores(self.target):
                 complete = self._measure(journal, epoch_ns)
         except KeyboardInterrupt:
             interrupted = True
@@ -261,24 +262,6 @@ def _claim(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / JOURNAL).exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} holds no {JOURNAL} but other files; give a new or empty folder")
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """A request to terminate is an interrupt, too."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
