@@ -122,6 +122,12 @@ class Run(msgspec.Struct, gc=False, eq=False):
             return self.place.devices
         return tuple(sorted({*self.place.devices, *self.former.devices}))
 
+    @property
+    def turn(self) -> int:
+        """Which turn it has where jobs take turns; one of its own is ``~id``."""
+        turn = self.place.share.turn
+        return turn if turn >= 0 else ~self.id
+
     def settle(self, now: float, gone_s: float = 0.0) -> None:
         """Add up what was done until now; for ``gone_s`` of it there was no process any more."""
         self.work_s += self.rate * max(now - self.rated_s, 0.0)

@@ -83,7 +83,7 @@ class Speeds:
         others = self.beside(run)
         rate, forecast, model = 1.0, self._forecast, run.job.model
         if run.place.share.mode == "time-sliced":
-            turns = {_turn(o) for o in (run, *others) if o.place.share.mode == "time-sliced"}
+            turns = {o.turn for o in (run, *others) if o.place.share.mode == "time-sliced"}
             rate /= max(len(turns), 1)
         if forecast is None or not run.place.devices:
             return rate
@@ -140,7 +140,3 @@ class Speeds:
         return ev.Sampled(
             now, run.id, run.attempt, work_s, (1 - _DOUBT) * work_s, (1 + _DOUBT) * work_s, co_speed
         )
-
-
-def _turn(run: Run) -> int:
-    return run.place.share.turn if run.place.share.turn >= 0 else ~run.id

@@ -37,13 +37,13 @@ class Turns:
         for group in _groups([run for run in up if run.place.share.mode == "time-sliced"]):
             key = min(d for run in group for d in run.place.devices)
             seen.add(key)
-            turns = sorted({_turn(run) for run in group})
+            turns = sorted({run.turn for run in group})
             at, since_s = self._at.get(key, (turns[0], now))
             if at not in turns or now >= since_s + self._slice_s:
                 at, since_s = next((t for t in turns if t > at), turns[0]), now
             self._at[key] = at, since_s
             for run in group:
-                self._set(run, _turn(run) != at, now)
+                self._set(run, run.turn != at, now)
             if len(turns) > 1:
                 due = min(due, since_s + self._slice_s)
         for key in [key for key in self._at if key not in seen]:
@@ -57,10 +57,6 @@ class Turns:
         run.turned = stands
         run.stand(stands, now)
         self._pause(run, stands)
-
-
-def _turn(run: Run) -> int:
-    return run.place.share.turn if run.place.share.turn >= 0 else ~run.id
 
 
 def _groups(runs: list[Run]) -> list[list[Run]]:

@@ -40,6 +40,7 @@ __all__ = [
     "read_json",
     "read_word",
     "start_ticks",
+    "stat_fields",
     "write_into_room",
     "write_json",
     "write_word",
@@ -76,13 +77,18 @@ def boot_id() -> str:
     return ""
 
 
-def start_ticks(pid: int) -> int:
-    """When a process started, in the kernel's ticks since boot; 0 if there is none, or it is a zombie."""
+def stat_fields(pid: int | str) -> list[bytes]:
+    """Of ``/proc/PID/stat``, from the third on (the name before may hold anything); none if there is no process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            fields = file.read().rpartition(b")")[2].split()
+            return file.read().rpartition(b")")[2].split()
     except OSError:
-        return 0
+        return []
+
+
+def start_ticks(pid: int) -> int:
+    """When a process started, in the kernel's ticks since boot; 0 if there is none, or it is a zombie."""
+    fields = stat_fields(pid)
     return 0 if len(fields) < 20 or fields[0] in (b"Z", b"X") else int(fields[19])
 
 

@@ -11,6 +11,8 @@ import os
 import signal
 from collections.abc import Iterable
 
+from cotenant.executors.local.layout import stat_fields
+
 __all__ = ["end_survivors", "survivors"]
 
 
@@ -45,10 +47,8 @@ def _bears(name: str, mark: bytes) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-        state = file.read().rpartition(b")")[2].split()[:1]
-        return bool(state) and state[0] not in (b"Z", b"X")
-    return False
+    state = stat_fields(pid)[:1]
+    return bool(state) and state[0] not in (b"Z", b"X")
 
 
 def end_survivors(status_path: str, session: int, groups: Iterable[int] = ()) -> bool:

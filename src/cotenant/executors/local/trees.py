@@ -10,6 +10,8 @@ import os
 import signal
 import time
 
+from cotenant.executors.local.layout import stat_fields
+
 __all__ = [
     "TreeClock",
     "cpu_clock_s",
@@ -23,15 +25,6 @@ __all__ = [
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LISTS = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
-
-
-def _fields(pid: int) -> list[bytes]:
-    """Of ``/proc/PID/stat``, from the third on: the name before may hold anything."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
 
 
 def _children(pid: int) -> list[int]:
@@ -50,7 +43,7 @@ def _children_by_parent() -> dict[int, list[int]]:
     """The same for kernels without lists of children: one pass over all processes."""
     found: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
-        fields = _fields(int(name))
+        fields = stat_fields(int(name))
         if len(fields) > 1:
             found.setdefault(int(fields[1]), []).append(int(name))
     return found
@@ -72,7 +65,7 @@ def descendants(pid: int) -> list[int]:
 
 def stopped(pid: int) -> bool:
     """Whether a process is stopped by signal, dead, or gone: it does nothing."""
-    fields = _fields(pid)
+    fields = stat_fields(pid)
     return not fields or fields[0] in (b"T", b"t", b"Z", b"X")
 
 
@@ -159,7 +152,7 @@ class TreeClock:
                 del self._own[pid]
         waited = 0.0
         for pid in self.pids:
-            fields = _fields(pid)
+            fields = stat_fields(pid)
             if len(fields) < 15:
                 continue
             now = (int(fields[13]) + int(fields[14])) * _TICK_S

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from cotenant.errors import ConfigError
 from cotenant.executors.local.devices import Device
+from cotenant.executors.local.layout import stat_fields
 from cotenant.model.liveports import DeviceGone, Foreign
 from cotenant.model.quantities import MIB
 from cotenant.profiles.samplers.readings import DeviceReading, Snapshot
@@ -180,8 +181,8 @@ def _processes() -> dict[int, tuple[int, float, int]]:
     """Start, CPU seconds and last core of every process."""
     found: dict[int, tuple[int, float, int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-            fields = file.read().rpartition(b")")[2].split()
+        with contextlib.suppress(IndexError):
+            fields = stat_fields(name)
             found[int(name)] = (
                 int(fields[19]),
                 (int(fields[11]) + int(fields[12])) * _TICK_S,

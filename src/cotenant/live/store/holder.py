@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from cotenant.executors.local import layout
+
 __all__ = ["Holder", "alive", "boot_ns", "myself"]
 
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -40,23 +42,16 @@ def boot_ns() -> int:
 def myself() -> Holder:
     """This process."""
     pid = os.getpid()
-    return Holder(_boot_id(), _space(), pid, _start_ticks(pid) or 0)
+    return Holder(layout.boot_id(), _space(), pid, layout.start_ticks(pid))
 
 
 def alive(holder: Holder) -> bool | None:
     """Whether that process still runs; None if that cannot be seen from here."""
-    if not holder.boot or (holder.boot, holder.space) != (_boot_id(), _space()):
+    if not holder.boot or (holder.boot, holder.space) != (layout.boot_id(), _space()):
         return None
     if not Path("/proc/self/stat").exists():
         return None
-    return _start_ticks(holder.pid) == holder.start_ticks
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return layout.alive(holder.pid, holder.start_ticks)
 
 
 def _space() -> str:
@@ -64,13 +59,3 @@ def _space() -> str:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
-
-
-def _start_ticks(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot; None for one that is gone, or a zombie."""
-    try:
-        # The name, in brackets, may hold blanks and brackets itself.
-        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if words[0] in (b"Z", b"X") else int(words[19])
