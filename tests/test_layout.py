@@ -16,6 +16,19 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "cotenant"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
+SIMULATION = {
+    "model",
+    "traces",
+    "profiles",
+    "predictors",
+    "policies",
+    "engine",
+    "executors",
+    "report",
+    "runs",
+    "shares",
+}
+"""Rooms of which a whole simulation is made."""
 ALLOWED: dict[str, set[str]] = {
     "model": set(),
     "traces": {"model", "profiles"},
@@ -34,33 +47,9 @@ ALLOWED: dict[str, set[str]] = {
     "elastic": {"model", "runtime"},
     # Blocks of saved state, with owners and readers.
     "pools": {"model"},
-    "live": {
-        "model",
-        "traces",
-        "profiles",
-        "predictors",
-        "policies",
-        "engine",
-        "executors",
-        "report",
-        "runs",
-        "shares",
-        "pools",
-        "runtime",
-    },
+    "live": SIMULATION | {"pools", "runtime"},
     # Published experiments put everything together, as a command does.
-    "experiments": {
-        "model",
-        "traces",
-        "profiles",
-        "predictors",
-        "policies",
-        "engine",
-        "executors",
-        "report",
-        "runs",
-        "shares",
-    },
+    "experiments": SIMULATION,
     # The same jobs for real and in the simulator.
     "twin": {
         "model",
@@ -72,19 +61,7 @@ ALLOWED: dict[str, set[str]] = {
         "report",
         "runs",
     },
-    "tournament": {
-        "experiments",
-        "model",
-        "traces",
-        "profiles",
-        "predictors",
-        "policies",
-        "engine",
-        "executors",
-        "report",
-        "runs",
-        "shares",
-    },
+    "tournament": SIMULATION | {"experiments"},
 }
 """Rooms that each room may import, besides itself and the roots errors, registry and version."""
 
