@@ -97,10 +97,14 @@ class Play:
     ) -> list[str]:
         """With a supervisor; ``on_poll`` is given it and the steps done so far, again and again."""
         options = self._options(options)
-        most = options.pop("up_to", processes)
-        supervisor = Supervisor([], 1, most, tell=self.told.append, start=lambda more: Forked(options, more))
+        most, limit_s = options.pop("up_to", processes), options.pop("limit_s", LIMIT_S)
+        more = {name: options.pop(name) for name in ("slots", "hang_after_s", "control") if name in options}
+        self.told = []
+        supervisor = Supervisor(
+            [], 1, most, tell=self.told.append, start=lambda env: Forked(options, env), **more
+        )
         supervisor.want(processes)
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + limit_s
         try:
             while supervisor.poll() is None:
                 on_poll(supervisor, len(self.lines(options)))
@@ -108,12 +112,16 @@ class Play:
                     for pid in supervisor.running.values():
                         os.kill(pid, signal.SIGUSR1)
                     time.sleep(1.0)
-                    pytest.fail(f"took more than {LIMIT_S} s; {self.told}")
+                    pytest.fail(f"took more than {limit_s} s; {self.told}")
                 time.sleep(0.01)
             self.code = supervisor.poll() or 0
         finally:
             supervisor._end_all()
         return self.digests(options)
+
+    def ends(self, folder: Path) -> set[str]:
+        """Digests of what each process had at its end, where ``ends`` named a folder."""
+        return {path.read_text() for path in folder.iterdir()}
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
         self.count += 1

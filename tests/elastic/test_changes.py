@@ -113,7 +113,7 @@ def test_stopped_before_the_first_step(play: Any) -> None:
     assert play.code == 85
 
 
-@pytest.mark.parametrize("step", [3])
+@pytest.mark.parametrize("step", [0, 3, 8, 9])
 def test_killed_when_one_has_the_step_and_another_not(play: Any, tmp_path: Path, step: int) -> None:
     ends = [str(tmp_path / "alone.pt"), str(tmp_path / "together.pt")]
     alone = play.alone(model="cnn", weights=ends[0])

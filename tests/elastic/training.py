@@ -189,6 +189,10 @@ def main(options: dict[str, Any]) -> None:
                 file.write(f"{step.number} {digest(state)} {run.processes} {pid} {parts}\n")
         elif options.get("draw"):
             torch.rand(1)
+    if options.get("ends"):
+        kept = {"model": model.state_dict(), "optimizer": opt.state_dict(), "scaler": scaler.state_dict()}
+        name = os.environ.get("COTENANT_ELASTIC", "::alone").split(":")[2]
+        Path(options["ends"], name).write_text(digest(kept))
     if options.get("weights") and run.first:
         torch.save(model.state_dict(), options["weights"])
 

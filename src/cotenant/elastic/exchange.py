@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from cotenant.elastic.abandon import unless_lost
 from cotenant.elastic.gradients import Node, children
 
 __all__ = ["Broken", "Group", "Sums", "from_bytes", "to_bytes"]
@@ -57,9 +58,13 @@ class Group:
         options._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]
         options._timeout = datetime.timedelta(seconds=build_s)
         try:
-            self._group = ProcessGroupGloo(store, rank, size, options)
+            # It waits for all others, also for one that has died since it said that it is there.
+            made = unless_lost(lambda: ProcessGroupGloo(store, rank, size, options), lost)
         except RuntimeError as error:
             raise Broken(str(error).splitlines()[0]) from None
+        if made is None:
+            raise Broken("a process was lost")
+        self._group = made
         self._group._set_default_timeout(datetime.timedelta(hours=1))
         self._works: list[Any] = []
         self._lost = False
@@ -130,6 +135,7 @@ class Group:
         if self._group is None or self._lost:
             raise Broken("closed")
         problem = ""
+        work = None
         try:
             self._works = [call() for call in calls]
             for work in self._works:
@@ -139,6 +145,7 @@ class Group:
         except RuntimeError as error:
             problem = str(error).splitlines()[0]
         self._works = []
+        del work  # a traceback would keep it, and with it connections that others watch
         if problem or self._lost:
             raise Broken(problem or "a process was lost")
 

@@ -1,8 +1,10 @@
 """A process's side of the rendezvous: which generation it belongs to, and who else does.
 
-The supervisor keeps the store. Keys: ``generation`` (number of the newest), ``members/G`` (their
-names, in order of rank), ``ready/NAME``, ``here/G/NAME``, ``retire/NAME``, ``broken/G``, ``lost/G``,
-``finished``, ``stop``.
+The supervisor keeps the store. Keys that it writes: ``generation`` (number of the newest), ``members/G``
+(their names, in order of rank), ``retire/NAME``, ``lost/G``, ``stop``, ``checkpoint`` (how many were
+ordered), ``tell`` (processes are to say what they do). Keys that processes write: ``ready/NAME`` (waits
+for a generation after this one), ``here/G/NAME``, ``go/G``, ``in/NAME`` (is part of this one, and has the
+state of the run), ``at/NAME`` (what it does), ``broken/G``, ``finished``.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ import json
 import os
 import time
 from functools import partial
+from typing import Any, NamedTuple
 
 from cotenant.elastic.exchange import Broken, Group
+from cotenant.elastic.hung import JOIN
 from cotenant.errors import InputError
 
-__all__ = ["ADDRESS", "Finished", "Member", "Retired"]
+__all__ = ["ADDRESS", "Finished", "Member", "Orders", "Retired"]
 
 ADDRESS = "COTENANT_ELASTIC"
 """Environment variable of a supervised process: HOST:PORT:NAME."""
@@ -31,6 +35,24 @@ class Finished(Exception):  # noqa: N818
     """The others have done the last step."""
 
 
+class Orders(NamedTuple):
+    """What the supervisor wants; processes of a group agree on the largest of each at every step.
+
+    Attributes
+    ----------
+    generation : int
+        Number of the newest; 0 if there is none.
+    stop : int
+        1 to save and leave.
+    checkpoint : int
+        How many checkpoints have been ordered.
+    """
+
+    generation: int = 0
+    stop: int = 0
+    checkpoint: int = 0
+
+
 class Member:
     """This process among those of a supervised run.
 
@@ -39,6 +61,13 @@ class Member:
     address : str
         HOST:PORT:NAME.
 
+    Attributes
+    ----------
+    generation : int
+        Of which this process is part.
+    handover : bool
+        This generation has too many processes: it takes no step, the state is sent and the next one follows.
+
     Raises
     ------
     InputError
@@ -46,18 +75,24 @@ class Member:
     """
 
     def __init__(self, address: str) -> None:
-        from torch.distributed import TCPStore
-
-        host, _, rest = address.partition(":")
+        self._host, _, rest = address.partition(":")
         port, _, self.name = rest.partition(":")
         if not port.isdigit() or not self.name:
             raise InputError(
                 f"{ADDRESS} is {address!r}: it must be HOST:PORT:NAME, as the supervisor sets it"
             )
-        limit = datetime.timedelta(seconds=30)
-        self._store = TCPStore(host, int(port), is_master=False, timeout=limit)
-        self._watching = TCPStore(host, int(port), is_master=False, timeout=limit)  # another thread's
+        self._port = int(port)
+        self._store = self._connect()
+        self._watching = self._connect()  # another thread's
+        self._tells = self.has("tell")
         self.generation = 0
+        self.handover = False
+
+    def _connect(self) -> Any:
+        from torch.distributed import TCPStore
+
+        limit = datetime.timedelta(seconds=30)
+        return TCPStore(self._host, self._port, is_master=False, timeout=limit)
 
     @classmethod
     def from_environment(cls) -> Member | None:
@@ -71,7 +106,16 @@ class Member:
 
     def newest(self) -> int:
         """Number of the generation published last; 0 if there is none."""
-        return int(self._store.get("generation")) if self.has("generation") else 0
+        return self.orders().generation
+
+    def orders(self) -> Orders:
+        """What is wanted at this moment."""
+        return Orders(*(int(value) for value in self._store.multi_get(list(Orders._fields))))
+
+    def tell(self, what: str, step: int) -> None:
+        """Say what this process does, if the supervisor looks for hung ones."""
+        if self._tells:
+            self._store.set(f"at/{self.name}", f"{what} {step}")
 
     def join(self) -> Group:
         """Wait for a generation after this process's, and join it.
@@ -80,9 +124,8 @@ class Member:
         ------
         Retired, Finished
         """
-        from torch.distributed import PrefixStore
-
-        self._store.set(f"ready/{self.name}", "1")
+        self.tell(JOIN, self.generation)
+        self._store.set(f"ready/{self.name}", str(self.generation))
         while True:
             if self.has("finished"):
                 raise Finished
@@ -90,21 +133,25 @@ class Member:
                 raise Retired(0)
             number = self.newest()
             if number > self.generation:
-                members = json.loads(self._store.get(f"members/{number}"))
+                published = json.loads(self._store.get(f"members/{number}"))
+                members = published["names"]
                 if self.name in members:
-                    self.generation = number
+                    self.generation, self.handover = number, published["handover"]
                     if not self._all_here(number, members):
                         continue
                     try:
-                        return Group(
-                            PrefixStore(f"group/{number}", self._store),
-                            members.index(self.name),
-                            len(members),
-                            partial(self._was_lost, number),
-                        )
+                        return self._group(number, members)
                     except Broken:
                         self.broken()
             time.sleep(_POLL_S)
+
+    def _group(self, number: int, members: list[str]) -> Group:
+        from torch.distributed import PrefixStore
+
+        # By a connection of its own: whoever waits in vain for another's key would keep this process from
+        # reading anything else.
+        store = PrefixStore(f"group/{number}", self._connect())
+        return Group(store, members.index(self.name), len(members), partial(self._was_lost, number))
 
     def _all_here(self, number: int, members: list[str]) -> bool:
         """Groups are built when all are there: who waits for a dead one would wait for a time-out.
@@ -124,6 +171,10 @@ class Member:
 
     def _was_lost(self, number: int) -> bool:
         return bool(self._watching.check([f"lost/{number}"]))
+
+    def inside(self) -> None:
+        """Tell that this process is part of its generation, and has the state of the run."""
+        self._store.set(f"in/{self.name}", str(self.generation))
 
     def broken(self) -> None:
         """Tell the supervisor that this generation is of no use."""

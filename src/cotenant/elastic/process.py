@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,8 @@ from cotenant.elastic import identity, scan, state
 from cotenant.elastic.contexts import Buffers, Context, use
 from cotenant.elastic.exchange import Broken, Group, Sums, from_bytes, to_bytes
 from cotenant.elastic.gradients import Order, Staging, cover, share
-from cotenant.elastic.members import Finished, Member, Retired
+from cotenant.elastic.hung import EXCHANGE, SCRIPT, TURNS
+from cotenant.elastic.members import Finished, Member, Orders, Retired
 from cotenant.elastic.sampling import Loader
 from cotenant.elastic.state import Place
 from cotenant.elastic.transfer import Given, catch_up
@@ -88,7 +88,8 @@ class Process:
         self._sums: Sums
         self._fresh: dict[int, Context] = {}
         self._notes: dict[str, float] = {}
-        self._stop = False
+        self._orders = Orders()
+        self._ordered = 0
         self._batches: Iterator[Any] | None = None
         self._saved = -1
         scan.watch(self, self._optimizers.values())
@@ -180,10 +181,16 @@ class Process:
         """Between two steps: save, leave, meet the others anew; True if there is nothing more to do."""
         import torch
 
-        every = self.settings.every_steps
-        if end or self._stop or (every and self.place.step % every == 0):
+        every, orders = self.settings.every_steps, self._orders
+        if (
+            end
+            or orders.stop
+            or orders.checkpoint > self._ordered
+            or (every and self.place.step % every == 0)
+        ):
             self.save()
-        if self._stop and not end:
+        self._ordered = max(self._ordered, orders.checkpoint)
+        if orders.stop and not end:
             self.close()
             raise Suspended(_TERMINATED if self.settings.folder is None else SUSPENDED)
         if torch.get_num_threads() != self._threads:
@@ -198,9 +205,13 @@ class Process:
                 return True
         if self._member is not None and end:
             self._member.finish()
-        elif self._member is not None and self._wanted > self._member.generation:
+        elif self._member is not None and orders.generation > self._member.generation:
             self._join()
         return False
+
+    def _tell(self, what: str) -> None:
+        if self._member is not None:
+            self._member.tell(what, self.place.step)
 
     # -- turns -----------------------------------------------------------------------
 
@@ -208,6 +219,7 @@ class Process:
         """The process's own generators make room for the workers'."""
         self._between = Context.leave(self._numpy)
         self.in_turns = True
+        self._tell(TURNS)
         self._staging.begin()
         self._fresh = {}
 
@@ -242,39 +254,52 @@ class Process:
 
     def end_turns(self) -> bool:
         """Exchange; False if the turns must be taken again, by others."""
-        sums: list[Any]
-        if self._group is None or self.size == 1:
-            sums = self._staging.done[0, self.settings.leaves]
-            self._commit(self._fresh)
-            if self._member is not None:
-                self._wanted, self._stop = self._member.newest(), self._member.has("stop")
-        else:
-            try:
-                sums = self._exchange(self._group)
-            except Broken:
-                if self._member is not None:
-                    self._member.broken()
-                self._staging.give_back()
-                try:
-                    self._join()
-                except Finished:
-                    if self.given is None:
-                        raise Retired(0) from None
-                if self.given is None:
-                    self._staging.begin()
-                    self._fresh = {}
-                    return False
-                sums, contexts = self.given
-                self.given = None
-                self._staging.begin()
-                self._commit(contexts)
-            else:
-                self._agree(sums)
+        self._tell(EXCHANGE)
+        sums = self._sum()
+        if sums is None:
+            # Not where Broken is handled: as long as it is, what it holds keeps the group's connections open.
+            sums = self._recover()
+        if sums is None:
+            return False
         self._staging.finish(sums, self.settings.workers)
         self._buffers.enter(self.contexts[0].buffers)
         self._numpy = self._between.enter(keep=False)
         self.in_turns = False
+        self._tell(SCRIPT)
         return True
+
+    def _sum(self) -> list[Any] | None:
+        """The sums of all workers' gradients; None if a process was lost before this one had them."""
+        if self._group is None or self.size == 1:
+            self._commit(self._fresh)
+            if self._member is not None:
+                self._orders = self._member.orders()
+            return self._staging.done[0, self.settings.leaves]
+        try:
+            sums = self._exchange(self._group)
+        except Broken:
+            return None
+        self._agree(sums)
+        return sums
+
+    def _recover(self) -> list[Any] | None:
+        """Join the others again; the sums that one of them kept, or None if nobody has the step."""
+        if self._member is not None:
+            self._member.broken()
+        self._staging.give_back()
+        try:
+            self._join()
+        except Finished:
+            if self.given is None:
+                raise Retired(0) from None
+        given, self.given = self.given, None
+        self._staging.begin()
+        if given is None:
+            self._tell(TURNS)
+            self._fresh = {}
+            return None
+        self._commit(given.contexts)
+        return given.sums
 
     def _exchange(self, group: Group) -> list[Any]:
         done = self._staging.done
@@ -302,11 +327,10 @@ class Process:
         group, member = self._group, self._member
         if group is None or member is None:
             return
-        asked = [member.newest(), int(member.has("stop"))] if self.rank == 0 else [0, 0]
-        told = torch.tensor(asked, dtype=torch.int64)
+        told = torch.tensor(member.orders() if self.rank == 0 else Orders(), dtype=torch.int64)
         try:
             group.largest(told)
-            self._wanted, self._stop = int(told[0]), bool(told[1])
+            self._orders = Orders(*told.tolist())
         except Broken:
             self.broken = True
             copies = [None if tensor is None else tensor.clone() for tensor in sums]
@@ -325,17 +349,21 @@ class Process:
                 self._group.close()
                 self._group = None
             group = member.join()
-            if group.size > self.settings.leaves:
+            if group.size > self.settings.leaves and not member.handover:
                 raise InputError(
                     f"{group.size} processes, {self.settings.leaves} at most: raise elastic.Run(max_processes=...) or"
                     " start fewer"
                 )
             scan.check_devices(self._all, group.size)
             self._group = group
-            with contextlib.suppress(Broken):
+            try:
                 catch_up(self, group)
+            except Broken:
+                member.broken()
+                continue
+            member.inside()
+            if not member.handover:
                 break
-            member.broken()
         self.broken = False
         self._settle(group)
 
@@ -343,7 +371,6 @@ class Process:
         import torch
 
         self.rank, self.size = (0, 1) if group is None else (group.rank, group.size)
-        self._wanted = 0 if self._member is None else self._member.generation
         self._threads = torch.get_num_threads()
         settings = self.settings
         shares = share(settings.leaves, self.size)

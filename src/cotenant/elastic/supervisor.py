@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cotenant.elastic.members import ADDRESS
+from cotenant.elastic.hung import Hung
+from cotenant.elastic.members import ADDRESS, Orders
+from cotenant.elastic.slots import Control, Slot, surplus
 from cotenant.errors import InputError, MissingExtraError
 
 __all__ = ["Supervisor"]
@@ -32,7 +34,8 @@ class Supervisor:
         Of one process; all run the same.
     least, most : int
     control : path, optional
-        A file with the number of processes that are wanted; may be rewritten at any time.
+        A file that says how many processes are wanted, or where, or that a checkpoint is; may be rewritten
+        at any time. See ``slots.Control``.
     threads : int, optional
         CPU threads of each process; by default the cores shared out among ``most``.
     restarts : int
@@ -40,7 +43,13 @@ class Supervisor:
     tell : callable
         Given a line for people at each change.
     start : callable, optional
-        Starts a process with these environment variables added; by default the command.
+        Starts a process with these environment variables added; by default the command. What it returns
+        has ``pid``, ``poll``, ``wait`` and ``kill``, as ``subprocess.Popen`` has.
+    slots : sequence of Slot, optional
+        Where processes go, the first first: at least ``most``. By default anywhere.
+    hang_after_s : float, optional
+        A process that has been at a step's turns, or between two steps, for so long is killed and
+        replaced. By default it is waited for.
 
     Raises
     ------
@@ -58,26 +67,42 @@ class Supervisor:
         restarts: int = 10,
         tell: Callable[[str], None] = lambda text: None,
         start: Callable[[Mapping[str, str]], Any] | None = None,
+        slots: Sequence[Slot] | None = None,
+        hang_after_s: float | None = None,
     ) -> None:
         if not 1 <= least <= most:
             raise InputError(f"--elastic {least}:{most}: it must be MIN:MAX with 1 <= MIN <= MAX")
+        if hang_after_s is not None and hang_after_s <= 0:
+            raise InputError(f"--hang-after {hang_after_s:g}: it must be more than 0 seconds")
         try:
             from torch.distributed import TCPStore
         except ImportError:
             raise MissingExtraError("elastic training", "torch") from None
+        self._slots = list(slots or [Slot()] * most)
+        if len(self._slots) < most:
+            raise InputError(f"{len(self._slots)} places for up to {most} processes: give one for each")
         self._command, self._least, self._most = list(command), least, most
         self._start = start or self._popen
-        self._control, self._restarts, self._tell = control, restarts, tell
+        self._control = None if control is None else Control(control)
+        self._restarts, self._tell = restarts, tell
         self._threads = threads or max(1, len(os.sched_getaffinity(0)) // most)
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._hung = Hung(hang_after_s)
+        for key in Orders._fields:
+            self._store.set(key, "0")
+        if hang_after_s is not None:
+            self._store.set("tell", "1")
         self._running: dict[str, Any] = {}
+        self._where: dict[str, Slot] = {}
         self._members: list[str] = []
         self._retiring: set[str] = set()
-        self._generation = self._count = self._deaths = 0
-        self._wanted = most
-        self._lost = False
+        self._generation = self._count = self._deaths = self._checkpoints = 0
+        self._wanted = self._slots[:most]
+        self._lost = self._handover = self._let_go = False
         self._code: int | None = None
         self._stopping = False
+
+    # -- what others may ask and order -----------------------------------------------
 
     @property
     def running(self) -> Mapping[str, int]:
@@ -85,24 +110,81 @@ class Supervisor:
         return {name: process.pid for name, process in self._running.items()}
 
     @property
+    def places(self) -> Mapping[str, Slot]:
+        """Where each process was put, by name."""
+        return {name: self._where[name] for name in self._running}
+
+    @property
+    def members(self) -> Sequence[str]:
+        """Names of those that take turns, in order of rank; others are starting or leaving."""
+        return tuple(self._members)
+
+    @property
     def generation(self) -> int:
         """Number of the generation published last."""
         return self._generation
 
+    @property
+    def settled(self) -> bool:
+        """Whether exactly those that are wanted run, and have all joined."""
+        return (
+            set(self._members) == set(self._running)
+            and surplus(self._held(), self._wanted) == ([], [])
+            and not any(self._is_waiting(name) for name in self._members)
+        )
+
     def want(self, processes: int) -> None:
-        """Grow or shrink to so many, within the limits, at the next step boundary."""
-        self._wanted = min(max(processes, self._least), self._most)
+        """Grow or shrink to so many, within the limits, at the next step boundary; they keep their places."""
+        number = min(max(processes, self._least), self._most)
+        _, free = surplus({str(n): slot for n, slot in enumerate(self._wanted)}, self._slots)
+        self._wanted = [*self._wanted, *free][:number]
+
+    def place(self, slots: Sequence[Slot]) -> None:
+        """Go on with one process in each of these; those elsewhere leave once their successors have joined.
+
+        Raises
+        ------
+        InputError
+            If these are fewer or more than the run's limits.
+        """
+        if not self._least <= len(slots) <= self._most:
+            raise InputError(f"{len(slots)} places: this run takes {self._least} to {self._most} processes")
+        self._wanted = list(slots)
+
+    def replace(self, name: str, slot: Slot) -> None:
+        """Move one process: another is started there, is sent the state, and then this one leaves.
+
+        Raises
+        ------
+        InputError
+            If there is no such process.
+        """
+        if name not in self._running or name in self._retiring:
+            names = ", ".join(n for n in self._running if n not in self._retiring) or "none"
+            raise InputError(f"process {name!r} cannot be moved: running are {names}")
+        wanted = list(self._wanted)
+        with contextlib.suppress(ValueError):
+            wanted.remove(self._where[name])
+        self.place([*wanted, slot])
+
+    def checkpoint(self) -> None:
+        """Save at the next step boundary, and go on."""
+        self._checkpoints += 1
+        self._store.set("checkpoint", str(self._checkpoints))
 
     def stop(self) -> None:
         """Save and leave at the next step boundary."""
         self._stopping = True
         self._store.set("stop", "1")
 
+    # -- its life --------------------------------------------------------------------
+
     def run(self) -> int:
         """Until the last step is done; the exit code, 85 if the run was stopped and saved."""
         handlers = {
-            signal.SIGUSR1: lambda *_: self.want(self._wanted + 1),
-            signal.SIGUSR2: lambda *_: self.want(self._wanted - 1),
+            signal.SIGUSR1: lambda *_: self.want(len(self._wanted) + 1),
+            signal.SIGUSR2: lambda *_: self.want(len(self._wanted) - 1),
+            signal.SIGHUP: lambda *_: self.checkpoint(),
             signal.SIGTERM: lambda *_: self.stop(),
         }
         before: dict[int, Any] = {}
@@ -123,16 +205,25 @@ class Supervisor:
         self._reap()
         if self._code is not None:
             return self._code
+        self._end_hung()
         finished = self._store.check(["finished"])
         if not self._running and (finished or self._stopping):
             self._code = 0 if finished else _SUSPENDED
-        elif self._stopping and not finished:
-            self._drop_newcomers()
-            self._publish()
-        elif not finished:
+        elif finished:
+            self._release()
+        else:
+            if self._stopping:
+                self._drop_newcomers()
             self._adjust()
             self._publish()
         return self._code
+
+    def _release(self) -> None:
+        # Who still waits for an answer of one that has done the last step, and has left, need not: it has
+        # all of that step, or is given none.
+        if not self._let_go:
+            self._let_go = True
+            self._store.set(f"lost/{self._generation}", "1")
 
     def _drop_newcomers(self) -> None:
         # The members leave at the next step; those that have not joined would wait for ever.
@@ -144,11 +235,16 @@ class Supervisor:
         if self._control is None:
             return
         try:
-            text = self._control.read_text().strip()
-        except OSError:
+            news = self._control.news()
+            if news.processes is not None:
+                self.want(news.processes)
+            elif news.slots is not None:
+                self.place(news.slots)
+        except InputError as error:
+            self._tell(f"{error}; nothing is changed")
             return
-        if text.isdigit():
-            self.want(int(text))
+        if news.checkpoint:
+            self.checkpoint()
 
     def _reap(self) -> None:
         for name, process in list(self._running.items()):
@@ -160,6 +256,8 @@ class Supervisor:
             self._members = [one for one in self._members if one != name]
             if name in self._retiring:
                 self._retiring.discard(name)
+                # One that should have left is gone: nobody else may wait for it.
+                self._lost = self._lost or (member and code < 0)
                 continue
             if code in (0, _SUSPENDED):
                 if not self._running and not self._stopping and not self._store.check(["finished"]):
@@ -178,17 +276,34 @@ class Supervisor:
                 )
                 self._code = 128 - code
 
+    def _held(self) -> dict[str, Slot]:
+        """Places of those that are not leaving: members by rank, then newcomers."""
+        newcomers = [name for name in self._running if name not in self._members]
+        return {n: self._where[n] for n in [*self._members, *newcomers] if n not in self._retiring}
+
     def _adjust(self) -> None:
-        staying = [name for name in self._running if name not in self._retiring]
-        for _ in range(self._wanted - len(staying)):
-            name = str(self._count)
-            self._count += 1
-            self._running[name] = self._start({ADDRESS: f"127.0.0.1:{self._store.port}:{name}"})
-        # Those that have not joined yet go first.
-        order = [n for n in staying if n not in self._members] + list(reversed(self._members))
-        for name in [n for n in order if n in staying][: max(0, len(staying) - self._wanted)]:
+        held = self._held()
+        over, free = surplus(held, self._wanted)
+        for slot in [] if self._stopping else free:
+            self._launch(slot)
+        leaving = [name for name in over if name not in self._members]
+        members = [name for name in held if name in self._members]
+        staying = [name for name in members if name not in over]
+        # Nobody leaves before all who stay have the state.
+        if staying and len(members) > len(staying) and self._store.check([f"in/{name}" for name in staying]):
+            few = len(self._wanted) if not self._stopping else len(staying)
+            leaving += [name for name in members if name in over][: max(0, len(members) - few)]
+        for name in leaving:
             self._retiring.add(name)
             self._store.set(f"retire/{name}", "1")
+
+    def _launch(self, slot: Slot) -> None:
+        name = str(self._count)
+        self._count += 1
+        address = f"127.0.0.1:{self._store.port}:{name}"
+        self._where[name] = slot
+        self._running[name] = self._start({**dict(slot.environment), ADDRESS: address})
+        slot.pin(self._running[name].pid)
 
     def _popen(self, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
         env = {"OMP_NUM_THREADS": str(self._threads), **os.environ, **more}
@@ -204,16 +319,38 @@ class Supervisor:
             self._store.set(f"lost/{self._generation}", "1")
         grown = bool(ready) and len(ready) == len(waiting)
         shrunk = len(staying) < len(self._members)
+        over = self._handover and len(staying) <= len(self._wanted)
         if not staying and not grown:
             return  # the first generation, or all are gone: those that start are waited for
-        if not (lost or grown or shrunk):
+        if not (lost or grown or shrunk or over):
             return
         self._generation += 1
         self._members = staying + (ready if grown or lost else [])
         self._lost = False
-        self._store.set(f"members/{self._generation}", json.dumps(self._members))
+        # With more than are wanted no step is taken: the state is handed over, and some leave.
+        self._handover = len(self._members) > len(self._wanted)
+        value = {"names": self._members, "handover": self._handover}
+        self._store.set(f"members/{self._generation}", json.dumps(value))
         self._store.set("generation", str(self._generation))
         self._tell(f"generation {self._generation}: {len(self._members)} processes")
+
+    def _end_hung(self) -> None:
+        found = self._hung.look(time.monotonic(), self.running, self._told, self._is_waiting)
+        for name, why in found.items():
+            self._tell(f"process {name} {why}: it is killed")
+            self._running[name].kill()
+
+    def _told(self, name: str) -> str:
+        key = f"at/{name}"
+        return self._store.get(key).decode() if self._store.check([key]) else ""
+
+    def _is_waiting(self, name: str) -> bool:
+        """Whether it has told that it waits for a generation, and not yet that it is in one."""
+        if not self._store.check([f"ready/{name}"]):
+            return False
+        if not self._store.check([f"in/{name}"]):
+            return True
+        return int(self._store.get(f"in/{name}")) <= int(self._store.get(f"ready/{name}"))
 
     def _end_all(self) -> None:
         deadline = time.monotonic() + (_END_S if self._code == 0 else 0.0)
