@@ -216,8 +216,8 @@ def die_halfway(options: dict[str, Any]) -> None:
         return
     swap, kept = Group.swap, transfer._kept
     name = os.environ["COTENANT_ELASTIC"].split(":")[2]
-    # Four calls when the group is made; five each step, of which the fourth sends results.
-    last = 4 + 5 * mark["step"] + 4
+    # Five calls when the group is made; five each step, of which the fourth sends results.
+    last = 5 + 5 * mark["step"] + 4
     count = [0]
 
     def dying(self: Any, receive: Any, send: Any) -> None:

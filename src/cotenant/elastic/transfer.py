@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cotenant.elastic.contexts import Context
-from cotenant.elastic.exchange import Group, from_bytes, to_bytes
+from cotenant.elastic.exchange import Group
+from cotenant.elastic.parcels import deliver
 
 if TYPE_CHECKING:
     from cotenant.elastic.process import Process
@@ -46,16 +47,18 @@ def catch_up(process: Process, group: Group) -> None:
     ahead = max(applied for applied, _ in told)
     if ahead == 0 and group.rank == 0:
         process.load()
-    source = next(rank for rank, (applied, _) in enumerate(told) if applied == ahead)
-    new = [rank for rank, (applied, _) in enumerate(told) if applied == 0 and rank != source]
+    sources = [rank for rank, (applied, _) in enumerate(told) if applied == ahead]
+    new = [rank for rank, (applied, _) in enumerate(told) if applied == 0 and rank != sources[0]]
     behind = [rank for rank, (applied, has) in enumerate(told) if 0 < applied < ahead and has != _GIVEN]
     if new:
-        content = _send(group, source, new, process.pack if group.rank == source else None)
+        # At the very first step nobody is ahead, but one has looked into the folder.
+        givers = _dealt(new, sources if ahead else sources[:1])
+        content = deliver(group, givers, process.pack)
         if content is not None:
             process.put(content, "state of the running processes")
     if behind:
-        keeper = next(rank for rank, (applied, has) in enumerate(told) if applied == ahead and has == _KEPT)
-        content = _send(group, keeper, behind, (lambda: _kept(process)) if group.rank == keeper else None)
+        keepers = [rank for rank in sources if told[rank][1] == _KEPT]
+        content = deliver(group, _dealt(behind, keepers), lambda: _kept(process))
         if content is not None:
             contexts = {worker: Context.unpacked(kept) for worker, kept in content["contexts"].items()}
             process.given = Given(content["sums"], contexts)
@@ -74,17 +77,6 @@ def _kept(process: Process) -> dict[str, Any]:
     return {"sums": given.sums, "contexts": packed}
 
 
-def _send(group: Group, source: int, targets: list[int], make: Any) -> Any:
-    """One value from one process to some others; None on those that do not get it."""
-    import torch
-
-    data = to_bytes(make()) if make is not None else torch.zeros(0, dtype=torch.uint8)
-    size = torch.tensor([data.numel()], dtype=torch.int64)
-    group.largest(size)
-    if group.rank == source:
-        group.swap({}, {rank: [data] for rank in targets})
-    elif group.rank in targets:
-        data = torch.empty(int(size[0]), dtype=torch.uint8)
-        group.swap({source: [data]}, {})
-        return from_bytes(data)
-    return None
+def _dealt(targets: list[int], sources: list[int]) -> dict[int, int]:
+    """Who is sent something by whom: those that have it share the work."""
+    return {target: sources[number % len(sources)] for number, target in enumerate(targets)}
