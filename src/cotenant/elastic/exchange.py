@@ -12,6 +12,7 @@ from typing import Any
 
 from cotenant.elastic.abandon import unless_lost
 from cotenant.elastic.gradients import Node, children
+from cotenant.elastic.memory import Memory
 
 __all__ = ["Broken", "Group", "Sums", "from_bytes", "to_bytes"]
 
@@ -151,37 +152,48 @@ class Group:
 
 
 class Sums:
-    """Sums of gradients over a group; keeps its buffers from step to step."""
+    """Sums of gradients over a group; keeps its buffers from step to step, and in ``memory`` beyond the group."""
 
     def __init__(
-        self, parameters: Sequence[Any], group: Group, nodes: Sequence[Sequence[Node]], leaves: int
+        self,
+        parameters: Sequence[Any],
+        group: Group,
+        nodes: Sequence[Sequence[Node]],
+        leaves: int,
+        memory: Memory | None = None,
     ) -> None:
         self._parameters, self._group, self._nodes, self._leaves = parameters, group, nodes, leaves
         kinds = sorted({str(p.dtype) for p in parameters})
         self._kinds = [[n for n, p in enumerate(parameters) if str(p.dtype) == kind] for kind in kinds]
-        self._buffers: dict[Any, Any] = {}
+        self._memory = memory or Memory()
 
     def tree(self, mine: Mapping[Node, list[Any]]) -> list[Any]:
         """The sum of all subtrees, joined as the tree says; written into this process's first list."""
         out = mine[self._nodes[self._group.rank][0]]
-        for kind, numbers in enumerate(self._kinds):
-            flats = {node: self._flat((kind, node), grads, numbers) for node, grads in mine.items()}
+        for numbers in self._kinds:
+            flats = {
+                node: self._flat(("flat", number), grads, numbers)
+                for number, (node, grads) in enumerate(mine.items())
+            }
             bounds = self._bounds(numbers)
             mine_low, mine_high = bounds[self._group.rank]
             parts = {node: flat[mine_low:mine_high] for node, flat in flats.items()}
             receive: dict[int, list[Any]] = {}
             send: dict[int, list[Any]] = {}
+            size = mine_high - mine_low
+            others = sum(len(self._nodes[rank]) for rank in self._group.others())
+            received = self._buffer("parts", others * size, numbers)
+            free = iter(received.view(others, size))
             for rank in self._group.others():
                 low, high = bounds[rank]
                 send[rank] = [flats[node][low:high] for node in self._nodes[self._group.rank]]
                 receive[rank] = []
                 for node in self._nodes[rank]:
-                    part = self._buffer((kind, rank, node), mine_high - mine_low, numbers)
-                    parts[node] = part
-                    receive[rank].append(part)
+                    parts[node] = next(free)
+                    receive[rank].append(parts[node])
             self._group.swap(receive, send)
             folded = self._fold((0, self._leaves), parts)
-            whole = self._buffer((kind, "sum"), bounds[-1][1], numbers)
+            whole = self._buffer("sum", bounds[-1][1], numbers)
             whole[mine_low:mine_high].copy_(folded)
             self._group.swap(
                 {rank: [whole[slice(*bounds[rank])]] for rank in self._group.others()},
@@ -194,15 +206,15 @@ class Sums:
         """The sum of all turns, one after the other, through the processes in order."""
         group = self._group
         last = group.size - 1
-        for kind, numbers in enumerate(self._kinds):
+        for numbers in self._kinds:
             size = self._bounds(numbers)[-1][1]
-            running = self._buffer((kind, "sum"), size, numbers)
+            running = self._buffer("sum", size, numbers)
             if group.rank == 0:
                 self._fill(running, mine[0], numbers)
             else:
                 group.swap({group.rank - 1: [running]}, {})
                 for grads in mine:
-                    running.add_(self._flat((kind, "turn"), grads, numbers))
+                    running.add_(self._flat("turn", grads, numbers))
             if group.rank < last:
                 group.swap({}, {group.rank + 1: [running]})
                 group.swap({last: [running]}, {})
@@ -216,12 +228,8 @@ class Sums:
         cuts = [size * rank // self._group.size for rank in range(self._group.size + 1)]
         return list(itertools.pairwise(cuts))
 
-    def _buffer(self, key: Any, size: int, numbers: Sequence[int]) -> Any:
-        import torch
-
-        if key not in self._buffers:
-            self._buffers[key] = torch.zeros(size, dtype=self._parameters[numbers[0]].dtype)
-        return self._buffers[key]
+    def _buffer(self, role: Any, size: int, numbers: Sequence[int]) -> Any:
+        return self._memory.take(role, size, self._parameters[numbers[0]].dtype)
 
     def _flat(self, key: Any, grads: Sequence[Any], numbers: Sequence[int]) -> Any:
         flat = self._buffer(key, sum(self._parameters[n].numel() for n in numbers), numbers)

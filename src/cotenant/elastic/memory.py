@@ -1,0 +1,29 @@
+"""Buffers of the exchange: kept from step to step and from generation to generation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Memory"]
+
+
+class Memory:
+    """Memory by role. Fresh memory is several times slower than used memory, at its first use."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[Any, Any], Any] = {}
+
+    def take(self, role: Any, size: int, dtype: Any) -> Any:
+        """So many elements for this role, with whatever is in them; the same ones at the next call."""
+        import torch
+
+        held = self._held.get((role, dtype))
+        if held is None or held.numel() < size:
+            # Let go of the old one first: the two need not be there at once.
+            self._held.pop((role, dtype), None)
+            held = self._held[role, dtype] = torch.empty(size, dtype=dtype)
+        return held[:size]
+
+    def touch(self, role: Any, size: int, dtype: Any) -> None:
+        """Have so much memory ready for this role."""
+        self.take(role, size, dtype).zero_()
