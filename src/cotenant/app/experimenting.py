@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 PANEL = "Judge"
+TWIN = "twin"
 
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Processes at once; default: all cores.")
@@ -35,7 +36,11 @@ def add_to(app: typer.Typer) -> None:
 
 def reproduce(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME|all|list", help="Experiments; also mine.py:MyExperiment.")
+        list[str],
+        typer.Argument(
+            metavar="NAME|all|list",
+            help="Experiments; also mine.py:MyExperiment, or twin: real jobs on this machine, and their simulation.",
+        ),
     ],
     *,
     seeds: Annotated[
@@ -61,6 +66,9 @@ def reproduce(
     if "list" in names:
         _list(as_json)
         return
+    if TWIN in names:
+        _twin(names, seeds, quick=quick, output=output, as_json=as_json, quiet=quiet)
+        return
     chosen = list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
     check_folder(output, "reproduction.json", KIND, force=force)
     place = Place(size="quick" if quick else "full", data=data_folder())
@@ -83,6 +91,20 @@ def reproduce(
         note(f"page: {output / 'reproduction.html'}")
 
 
+def _twin(
+    names: list[str], seeds: int | None, *, quick: bool, output: Path, as_json: bool, quiet: bool
+) -> None:
+    """It takes the whole machine for minutes, so it is no part of ``all`` and has no other beside it."""
+    from cotenant.app.twinning import twin
+
+    if len(set(names)) > 1:
+        others = ", ".join(name for name in dict.fromkeys(names) if name != TWIN)
+        raise UsageError(
+            f"{TWIN} times real jobs and needs the machine for itself: run {others} apart from it"
+        )
+    twin(repeats=seeds, quick=quick, output=output, as_json=as_json, quiet=quiet)
+
+
 def _list(as_json: bool) -> None:
     from cotenant.experiments.catalogue import EXPERIMENTS, find
 
@@ -96,6 +118,7 @@ def _list(as_json: bool) -> None:
         )
         return
     rows = [(name, e.title, str(len(e.claims)), str(e.seeds)) for name, e in found.items()]
+    rows.append((TWIN, "The simulator against real jobs on this machine (not part of all)", "-", "3"))
     print_table(("experiment", "title", "claims", "seeds"), rows, right=("claims", "seeds"))
 
 

@@ -110,7 +110,8 @@ def known_of(
     kept = folder / _START_UPS
     if kept.is_file():
         known = msgspec.json.decode(kept.read_bytes(), type=Known)
-        if set(step_s) <= set(known.step_s) and set(known.starts_s) >= {k.config.label for k in mix.kinds}:
+        needed = {*step_s, *(_step_name(job) for job in mix.jobs)}
+        if needed <= set(known.step_s) and set(known.starts_s) >= {k.config.label for k in mix.kinds}:
             return known, table
     starts_s = _start_ups(mix, step_s, device, tell)
     known = Known(step_s=step_s, starts_s=starts_s)
@@ -142,7 +143,7 @@ def _start_ups(
             kind = mix.kind(job.kind)
             every = f"cpu:{','.join(name.partition(':')[2] for name in device_names())}"
             steps = max(round(1.0 / step_s[kind.name]), 20)
-            step_s[f"{kind.name} x{job.gpus}"] = probe_run(words_of(kind, steps, job.gpus), every).step_s
+            step_s[_step_name(job)] = probe_run(words_of(kind, steps, job.gpus), every).step_s
     return starts_s
 
 
@@ -259,4 +260,8 @@ def _told(one: Played) -> str:
 
 
 def _step_s(job: Planned, known: Known) -> float:
-    return known.step_s[job.kind if job.gpus == 1 else f"{job.kind} x{job.gpus}"]
+    return known.step_s[_step_name(job)]
+
+
+def _step_name(job: Planned) -> str:
+    return job.kind if job.gpus == 1 else f"{job.kind} x{job.gpus}"
