@@ -23,7 +23,8 @@ from torch.nn.functional import cross_entropy
 
 from cotenant import elastic
 from cotenant.elastic import transfer
-from cotenant.elastic.exchange import Group
+from cotenant.elastic.exchange import Broken, Group
+from cotenant.elastic.members import Member
 
 
 class Noisy(torch.utils.data.Dataset[Any]):
@@ -138,6 +139,7 @@ def digest(value: Any) -> str:
 def main(options: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     die_halfway(options)
+    die_in_rendezvous(options)
     run = elastic.Run(
         options.get("workers", 4),
         options.get("most"),
@@ -189,6 +191,10 @@ def main(options: dict[str, Any]) -> None:
                 file.write(f"{step.number} {digest(state)} {run.processes} {pid} {parts}\n")
         elif options.get("draw"):
             torch.rand(1)
+        if step.number == options.get("crash_after"):
+            os._exit(0)
+        if step.number == options.get("terminate"):
+            os.kill(pid, signal.SIGTERM)
     if options.get("ends"):
         kept = {"model": model.state_dict(), "optimizer": opt.state_dict(), "scaler": scaler.state_dict()}
         name = os.environ.get("COTENANT_ELASTIC", "::alone").split(":")[2]
@@ -206,7 +212,36 @@ def die_if(options: dict[str, Any], number: int, where: str) -> None:
     name = os.environ.get("COTENANT_ELASTIC", "::").split(":")[2]
     if mark["where"] == where and number == mark["step"] and name == mark["name"] and not flag.exists():
         flag.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+        die(mark.get("how", "kill"))
+
+
+def die(how: str) -> None:
+    """Be killed, or stopped, or go on for ever with nothing."""
+    if how == "loop":
+        while True:
+            pass
+    os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
+
+
+def die_in_rendezvous(options: dict[str, Any]) -> None:
+    """Be killed or stopped when all have said that they are there; the others write when they notice."""
+    mark = options.get("rendezvous")
+    if not mark:
+        return
+    flag, group = Path(mark["flag"]), Member._group
+    name = os.environ["COTENANT_ELASTIC"].split(":")[2]
+
+    def dying(self: Any, *given: Any) -> Any:
+        if name == mark["name"]:
+            flag.write_text(str(time.monotonic()))
+            die(mark["how"])
+        try:
+            return group(self, *given)
+        except Broken:
+            flag.with_suffix(".noticed").write_text(str(time.monotonic()))
+            raise
+
+    Member._group = dying  # type: ignore[method-assign]
 
 
 def die_halfway(options: dict[str, Any]) -> None:

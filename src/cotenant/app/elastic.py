@@ -29,7 +29,9 @@ def run(
     control: Annotated[
         Path | None,
         typer.Option(
-            "--control", help="File with the number of processes that are wanted; rewrite it at any time."
+            "--control",
+            help="File with the number of processes that are wanted, or a line for each place; rewrite it at any"
+            " time. A line 'checkpoint WORD' orders a checkpoint, once for each WORD.",
         ),
     ] = None,
     threads: Annotated[
@@ -39,9 +41,26 @@ def run(
     restarts: Annotated[
         int, typer.Option("--restarts", min=0, help="Processes that were killed are replaced so many times.")
     ] = 10,
+    place: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--place",
+            metavar="NAME=VALUE...",
+            help="Where one process goes: variables and cores, 'CUDA_VISIBLE_DEVICES=0 cores=0-3'; once for each.",
+        ),
+    ] = None,
+    hang_after: Annotated[
+        float | None,
+        typer.Option(
+            "--hang-after",
+            metavar="SECONDS",
+            help="Kill and replace a process that is at one step for so long; default: wait for it.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing of changes.")] = False,
 ) -> None:
     """Run a script that uses cotenant.elastic on several processes, which may come, go and be killed."""
+    from cotenant.elastic.slots import Slot
     from cotenant.elastic.supervisor import Supervisor
 
     found = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", elastic)
@@ -56,5 +75,7 @@ def run(
         threads=threads,
         restarts=restarts,
         tell=(lambda text: None) if quiet else note,
+        slots=[Slot.parse(text) for text in place] if place else None,
+        hang_after_s=hang_after,
     )
     raise typer.Exit(supervisor.run())
