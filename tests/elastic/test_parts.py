@@ -253,8 +253,8 @@ def test_models_that_cannot_be_elastic_are_refused_with_the_place(layer: Any, wo
 def test_bad_numbers_and_addresses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="divisor"):
         elastic.Run(6, 4)
-    with pytest.raises(InputError, match="order is 'ddp'"):
-        elastic.Run(4, order="ddp")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="order is 'ring'"):
+        elastic.Run(4, order="ring")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="needs __len__"):
         elastic.Run(4, threads=1).prepare(torch.nn.Linear(1, 1), iter([1]), 1)
     monkeypatch.setenv(members.ADDRESS, "nowhere")

@@ -28,14 +28,17 @@ class Context:
         Those that any worker has changed so far, by name.
     notes : dict of str to float
         What the script noted in the worker's last turn.
+    arrival : tuple of int
+        The order in which the first step's gradients arrived, if it counts: numbers of parameters.
     """
 
-    __slots__ = ("_cuda", "_numpy", "_python", "_torch", "buffers", "notes")
+    __slots__ = ("_cuda", "_numpy", "_python", "_torch", "arrival", "buffers", "notes")
 
     def __init__(self, python: Any, numpy: Any, torch: Any, cuda: Any) -> None:
         self._python, self._numpy, self._torch, self._cuda = python, numpy, torch, cuda
         self.buffers: dict[str, Any] = {}
         self.notes: dict[str, float] = {}
+        self.arrival: tuple[int, ...] = ()
 
     @classmethod
     def seeded(cls, seed: int) -> Context:
@@ -88,6 +91,7 @@ class Context:
             "cuda": self._cuda,
             "buffers": self.buffers,
             "notes": self.notes,
+            "arrival": self.arrival,
         }
 
     @classmethod
@@ -100,6 +104,7 @@ class Context:
         generator.state = randomness.rebuilt(kept["numpy"])
         context = cls((version, tuple(words.tolist()), gauss), generator, kept["torch"], kept["cuda"])
         context.buffers, context.notes = dict(kept["buffers"]), dict(kept["notes"])
+        context.arrival = tuple(kept.get("arrival", ()))
         return context
 
 

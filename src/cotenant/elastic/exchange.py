@@ -1,20 +1,17 @@
-"""Sums over processes in the fixed order: chunks go to the process that folds them, and come back."""
+"""Processes of one generation, and what they send each other."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import io
-import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cotenant.elastic.abandon import unless_lost
-from cotenant.elastic.gradients import Node, children
-from cotenant.elastic.memory import Memory
 
-__all__ = ["Broken", "Group", "Sums", "from_bytes", "to_bytes"]
+__all__ = ["Broken", "Group", "from_bytes", "to_bytes"]
 
 
 _WATCH_S = 0.1
@@ -54,7 +51,7 @@ class Group:
     ) -> None:
         from torch.distributed import ProcessGroupGloo
 
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.store = rank, size, store
         options = ProcessGroupGloo._Options()
         options._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]
         options._timeout = datetime.timedelta(seconds=build_s)
@@ -91,6 +88,11 @@ class Group:
                     with contextlib.suppress(RuntimeError):
                         work.abort()
                 return
+
+    @property
+    def lost(self) -> bool:
+        """Whether a process is known to be gone, or this one has hung up."""
+        return self._lost or self._group is None
 
     def largest(self, values: Any) -> None:
         """Replace each number of an int64 tensor by the largest that any process has."""
@@ -149,118 +151,3 @@ class Group:
         del work  # a traceback would keep it, and with it connections that others watch
         if problem or self._lost:
             raise Broken(problem or "a process was lost")
-
-
-class Sums:
-    """Sums of gradients over a group; keeps its buffers from step to step, and in ``memory`` beyond the group."""
-
-    def __init__(
-        self,
-        parameters: Sequence[Any],
-        group: Group,
-        nodes: Sequence[Sequence[Node]],
-        leaves: int,
-        memory: Memory | None = None,
-    ) -> None:
-        self._parameters, self._group, self._nodes, self._leaves = parameters, group, nodes, leaves
-        kinds = sorted({str(p.dtype) for p in parameters})
-        self._kinds = [[n for n, p in enumerate(parameters) if str(p.dtype) == kind] for kind in kinds]
-        self._memory = memory or Memory()
-
-    def tree(self, mine: Mapping[Node, list[Any]]) -> list[Any]:
-        """The sum of all subtrees, joined as the tree says; written into this process's first list."""
-        out = mine[self._nodes[self._group.rank][0]]
-        for numbers in self._kinds:
-            flats = {
-                node: self._flat(("flat", number), grads, numbers)
-                for number, (node, grads) in enumerate(mine.items())
-            }
-            bounds = self._bounds(numbers)
-            mine_low, mine_high = bounds[self._group.rank]
-            parts = {node: flat[mine_low:mine_high] for node, flat in flats.items()}
-            receive: dict[int, list[Any]] = {}
-            send: dict[int, list[Any]] = {}
-            size = mine_high - mine_low
-            others = sum(len(self._nodes[rank]) for rank in self._group.others())
-            received = self._buffer("parts", others * size, numbers)
-            free = iter(received.view(others, size))
-            for rank in self._group.others():
-                low, high = bounds[rank]
-                send[rank] = [flats[node][low:high] for node in self._nodes[self._group.rank]]
-                receive[rank] = []
-                for node in self._nodes[rank]:
-                    parts[node] = next(free)
-                    receive[rank].append(parts[node])
-            self._group.swap(receive, send)
-            folded = self._fold((0, self._leaves), parts)
-            whole = self._buffer("sum", bounds[-1][1], numbers)
-            whole[mine_low:mine_high].copy_(folded)
-            self._group.swap(
-                {rank: [whole[slice(*bounds[rank])]] for rank in self._group.others()},
-                {rank: [whole[mine_low:mine_high]] for rank in self._group.others()},
-            )
-            self._unflat(whole, out, numbers)
-        return out
-
-    def chain(self, mine: Sequence[list[Any]]) -> list[Any]:
-        """The sum of all turns, one after the other, through the processes in order."""
-        group = self._group
-        last = group.size - 1
-        for numbers in self._kinds:
-            size = self._bounds(numbers)[-1][1]
-            running = self._buffer("sum", size, numbers)
-            if group.rank == 0:
-                self._fill(running, mine[0], numbers)
-            else:
-                group.swap({group.rank - 1: [running]}, {})
-                for grads in mine:
-                    running.add_(self._flat("turn", grads, numbers))
-            if group.rank < last:
-                group.swap({}, {group.rank + 1: [running]})
-                group.swap({last: [running]}, {})
-            else:
-                group.swap({}, {rank: [running] for rank in group.others()})
-            self._unflat(running, mine[0], numbers)
-        return mine[0]
-
-    def _bounds(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
-        size = sum(self._parameters[n].numel() for n in numbers)
-        cuts = [size * rank // self._group.size for rank in range(self._group.size + 1)]
-        return list(itertools.pairwise(cuts))
-
-    def _buffer(self, role: Any, size: int, numbers: Sequence[int]) -> Any:
-        return self._memory.take(role, size, self._parameters[numbers[0]].dtype)
-
-    def _flat(self, key: Any, grads: Sequence[Any], numbers: Sequence[int]) -> Any:
-        flat = self._buffer(key, sum(self._parameters[n].numel() for n in numbers), numbers)
-        self._fill(flat, grads, numbers)
-        return flat
-
-    def _fill(self, flat: Any, grads: Sequence[Any], numbers: Sequence[int]) -> None:
-        offset = 0
-        for number in numbers:
-            size = self._parameters[number].numel()
-            part = flat[offset : offset + size]
-            if grads[number] is None:
-                part.zero_()
-            else:
-                part.view(self._parameters[number].shape).copy_(grads[number])
-            offset += size
-
-    def _unflat(self, flat: Any, grads: list[Any], numbers: Sequence[int]) -> None:
-        import torch
-
-        offset = 0
-        for number in numbers:
-            parameter = self._parameters[number]
-            if grads[number] is None:
-                grads[number] = torch.empty_like(parameter, requires_grad=False)
-            part = flat[offset : offset + parameter.numel()]
-            grads[number].copy_(part.view(parameter.shape))
-            offset += parameter.numel()
-
-    def _fold(self, node: Node, parts: Mapping[Node, Any]) -> Any:
-        if node in parts:
-            return parts[node]
-        left, right = children(node)
-        return self._fold(left, parts).add_(self._fold(right, parts))

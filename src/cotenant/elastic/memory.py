@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+from cotenant.elastic.lanes import Lane
+
 __all__ = ["Memory"]
 
 
 class Memory:
-    """Memory by role. Fresh memory is several times slower than used memory, at its first use."""
+    """Memory by role. Fresh memory is several times slower than used memory, at its first use.
+
+    Attributes
+    ----------
+    lane : Lane
+        Says where the memory is.
+    """
 
     def __init__(self) -> None:
+        self.lane = Lane()
         self._held: dict[tuple[Any, Any], Any] = {}
+
+    def use(self, lane: Lane) -> None:
+        """From now on memory of this lane; what was elsewhere is let go."""
+        if lane.place != self.lane.place:
+            self._held.clear()
+        self.lane = lane
 
     def take(self, role: Any, size: int, dtype: Any) -> Any:
         """So many elements for this role, with whatever is in them; the same ones at the next call."""
-        import torch
-
         held = self._held.get((role, dtype))
         if held is None or held.numel() < size:
             # Let go of the old one first: the two need not be there at once.
             self._held.pop((role, dtype), None)
-            held = self._held[role, dtype] = torch.empty(size, dtype=dtype)
+            held = self._held[role, dtype] = self.lane.buffer(size, dtype)
         return held[:size]
 
     def touch(self, role: Any, size: int, dtype: Any) -> None:

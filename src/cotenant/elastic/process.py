@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cotenant.elastic import identity, scan, state
+from cotenant.elastic import ddp, identity, scan, state
 from cotenant.elastic.contexts import Buffers, Context, use
-from cotenant.elastic.exchange import Broken, Group, Sums, from_bytes, to_bytes
-from cotenant.elastic.gradients import Order, Staging, cover, share
+from cotenant.elastic.exchange import Broken, Group, from_bytes, to_bytes
+from cotenant.elastic.gradients import Order, Staging, share
 from cotenant.elastic.hung import EXCHANGE, SCRIPT, TURNS
 from cotenant.elastic.members import Finished, Member, Orders, Retired
 from cotenant.elastic.memory import Memory
+from cotenant.elastic.reduction import staging
+from cotenant.elastic.rings import Rings
 from cotenant.elastic.sampling import Loader
 from cotenant.elastic.state import Place
 from cotenant.elastic.transfer import Given, catch_up
@@ -86,8 +90,8 @@ class Process:
         self._member = Member.from_environment()
         self._group: Group | None = None
         self._memory = Memory()
-        self._staging: Staging
-        self._sums: Sums
+        self._staging: Staging | Rings
+        self._apart = False
         self._fresh: dict[int, Context] = {}
         self._notes: dict[str, float] = {}
         self._orders = Orders()
@@ -107,6 +111,9 @@ class Process:
         if self._member is None:
             self.load()
             self._settle(None)
+            if self.settings.folder is not None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                with contextlib.suppress(ValueError):  # not in the main thread
+                    signal.signal(signal.SIGTERM, self._terminate)
         else:
             contents.check_loadable(self.objects.small(), "an object given to run.keep()")
             if self._member.newest():
@@ -122,9 +129,9 @@ class Process:
         sizes: dict[Any, int] = {}
         for parameter in self._parameters:
             sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.numel()
-        blocks = self.settings.order == "blocks"
+        roles = {"blocks": (("flat", 0), "parts", "sum"), "sequence": (("flat", 0), "sum"), "ddp": (("row", 0),)}
         for dtype, size in sizes.items():
-            for role in (("flat", 0), "parts", "sum") if blocks else ("turn", "sum"):
+            for role in roles[self.settings.order]:
                 self._memory.touch(role, size, dtype)
 
     def close(self) -> None:
@@ -132,6 +139,10 @@ class Process:
         if self._group is not None:
             self._group.close()
             self._group = None
+
+    def _terminate(self, *_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whoever asks twice does not want to wait
+        self._orders = self._orders._replace(stop=1)
 
     def identity(self) -> dict[str, str]:
         """What the bits depend on."""
@@ -141,6 +152,8 @@ class Process:
             "leaves": str(self.settings.leaves),
             "seed": str(self.settings.seed),
         }
+        if self.settings.order == "ddp":
+            own |= ddp.identity()
         return own | self.loader.identity() | identity.environment(self._all, self._optimizers)
 
     def load(self) -> None:
@@ -239,19 +252,20 @@ class Process:
 
     def turns(self) -> Iterator[Any]:
         """The batches of this process's workers, each yielded within its worker's context."""
-        keep = self.size > 1
+        keep = self.size > 1 or not self._staging.apart
         for worker in self._mine:
             if self.loader.count(self.place.within, worker):
                 use(self._scratch)
                 batch = self._next()
                 before = self.contexts[worker]
                 used = before.enter(keep=keep)
-                self._buffers.enter(before.buffers)
+                self._buffers.enter(self.contexts[0].buffers if self.settings.order == "ddp" else before.buffers)
                 self._notes = {}
                 yield batch
                 scan.check_gradients(self._parameters)
                 after = Context.leave(used)
                 after.buffers, after.notes = self._buffers.leave(), self._notes
+                after.arrival = before.arrival or self._staging.arrival(worker)
                 self._fresh[worker] = after
             self._staging.ended(worker)
 
@@ -268,6 +282,12 @@ class Process:
 
     def end_turns(self) -> bool:
         """Exchange; False if the turns must be taken again, by others."""
+        if self._staging.failed:
+            self._apart = True
+            self._staging.give_back()
+            self._staging.apart = True
+            self._again()
+            return False
         self._tell(EXCHANGE)
         sums = self._sum()
         if sums is None:
@@ -288,7 +308,7 @@ class Process:
             self._commit(self._fresh)
             if self._member is not None:
                 self._orders = self._member.orders()
-            return self._staging.done[0, self.settings.leaves]
+            return self._staging.total()
         try:
             sums = self._exchange(self._group)
         except Broken:
@@ -307,23 +327,24 @@ class Process:
             if self.given is None:
                 raise Retired(0) from None
         given, self.given = self.given, None
-        self._staging.begin()
         if given is None:
-            self._tell(TURNS)
-            self._fresh = {}
+            self._again()
             return None
+        self._staging.begin()
         self._commit(given.contexts)
         return given.sums
 
+    def _again(self) -> None:
+        self._tell(TURNS)
+        self._batches = None
+        self._staging.begin()
+        self._fresh = {}
+
     def _exchange(self, group: Group) -> list[Any]:
-        done = self._staging.done
-        used = [any(grads[n] is not None for grads in done.values()) for n in range(len(self._parameters))]
+        used = self._staging.used()
         packed = {worker: context.packed() for worker, context in self._fresh.items()}
         found = [from_bytes(data) for data in group.gather(to_bytes({"used": used, "contexts": packed}))]
-        if self.settings.order == "sequence":
-            sums = self._sums.chain([done[node] for node in sorted(done)])
-        else:
-            sums = self._sums.tree(done)
+        sums = self._staging.total()
         contexts = {w: Context.unpacked(c) for part in found for w, c in part["contexts"].items()}
         self._commit(contexts | self._fresh)
         anywhere = [any(part["used"][n] for part in found) for n in range(len(used))]
@@ -391,7 +412,13 @@ class Process:
         first, end = shares[self.rank]
         turns = settings.workers // settings.leaves
         self._mine = range(first * turns, end * turns)
-        self._staging = Staging(self._parameters, settings.leaves, turns, (first, end), settings.order)
-        if group is not None:
-            nodes = [cover(low, high, settings.leaves) for low, high in shares]
-            self._sums = Sums(self._parameters, group, nodes, settings.leaves, self._memory)
+        self._staging = staging(
+            self._parameters,
+            settings.order,
+            shares,
+            group,
+            self._memory,
+            turns=turns,
+            apart=self._apart,
+            arrival=lambda: self.contexts[0].arrival,
+        )

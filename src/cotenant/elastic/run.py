@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from cotenant.elastic import scan
+from cotenant.elastic import ddp, scan
+from cotenant.elastic.adopt import adopt
 from cotenant.elastic.gradients import Order
 from cotenant.elastic.identity import Grade
 from cotenant.elastic.process import Process, Settings
@@ -75,10 +76,11 @@ class Run:
         Most processes, a divisor of ``workers``; by default as many as workers. With the order ``blocks`` it is
         part of how gradients are summed, so changing it changes bits.
     seed : int
-    order : "blocks" or "sequence"
+    order : "blocks", "sequence" or "ddp"
         How gradients are summed. ``blocks``: runs of workers/max_processes neighbours first, then these in a
         binary tree. ``sequence``: 0, 1, ..., N-1, as gradient accumulation does; where there are several
-        processes, all but the first keep a gradient for each of their workers.
+        processes, all but the first keep a gradient for each of their workers. ``ddp``: as DistributedDataParallel
+        of N processes does over gloo; every process keeps a gradient for each of its workers.
     threads : int, optional
         CPU threads of each process, part of the identity; by default what the saved state or PyTorch says.
     state : path, optional
@@ -121,10 +123,12 @@ class Run:
                 f"workers={workers}, max_processes={most}: both must be at least 1, and max_processes a divisor of"
                 " workers"
             )
-        if order not in ("blocks", "sequence"):
-            raise InputError(f"order is {order!r}: it must be blocks or sequence")
+        if order not in ("blocks", "sequence", "ddp"):
+            raise InputError(f"order is {order!r}: it must be blocks, sequence or ddp")
         if least.upper() not in Grade.__members__:
             raise InputError(f"least is {least!r}: it must be bitwise, statistical or changed")
+        if order == "ddp":
+            ddp.check_version(strict=least == "bitwise")
         if threads is not None:
             torch.set_num_threads(threads)
         if deterministic:
@@ -194,6 +198,45 @@ class Run:
         )
         return model, loader
 
+    def adopt(
+        self,
+        model: Any,
+        loader: Any,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        scaler: Any = None,
+        extra: Mapping[str, Any] | None = None,
+        *,
+        random_data: bool = True,
+    ) -> Loader:
+        """For a script written for DistributedDataParallel: what its ``DataLoader`` says, dealt out to logical workers.
+
+        Data set, batch size, ``drop_last`` and the options of loading are taken from the loader. With a
+        ``DistributedSampler`` of ``run.workers`` processes (of any rank) each logical worker reads the samples of
+        the process of its number, also what shuffles them (``seed``; ``set_epoch`` is done by the run).
+
+        Parameters
+        ----------
+        model : Module
+            Not wrapped.
+        loader : DataLoader
+        optimizer, scheduler, scaler, extra
+            See ``keep``.
+        random_data : bool
+            See ``sampling.Loader``.
+
+        Raises
+        ------
+        InputError
+            If something of the loader would be lost, or the model cannot be elastic.
+        """
+        scan.check_model(model)
+        self._model = model
+        self._parts["model"] = contents.named("model", model)
+        found = adopt(loader, self.workers, self._settings.seed, random_data=random_data)
+        self.keep(optimizer, scheduler, scaler, extra)
+        return found
+
     def keep(
         self,
         optimizer: Any = None,
@@ -217,6 +260,11 @@ class Run:
     def first(self) -> bool:
         """Whether this process is the one that writes files and prints."""
         return self._process is None or self._process.rank == 0
+
+    @property
+    def workers(self) -> int:
+        """Logical workers, N."""
+        return self._settings.workers
 
     @property
     def processes(self) -> int:

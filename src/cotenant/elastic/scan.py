@@ -51,11 +51,19 @@ def check_devices(parameters: Iterable[Any], processes: int) -> None:
     ------
     InputError
     """
-    devices = sorted({p.device.type for p in parameters} - {"cpu"})
-    if devices and processes > 1:
+    devices = sorted({str(p.device) for p in parameters} - {"cpu"})
+    if processes == 1:
+        return
+    others = [name for name in devices if not name.startswith("cuda")]
+    if others:
         raise InputError(
-            f"parameters on {', '.join(devices)} and {processes} processes: gradients are exchanged on CPUs only so"
-            " far; use one process"
+            f"parameters on {', '.join(others)} and {processes} processes: gradients are exchanged between CPUs and"
+            " between CUDA devices only; use one process"
+        )
+    if len(devices) > 1:
+        raise InputError(
+            f"parameters on {', '.join(devices)} and {processes} processes: each process has one device; put the whole"
+            " model on one, or use one process"
         )
 
 

@@ -1,0 +1,121 @@
+"""An existing ``DataLoader``, with its ``DistributedSampler``, as the data of a run: the same samples to each worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cotenant.elastic.sampling import Loader
+from cotenant.errors import InputError
+
+__all__ = ["AdoptedLoader", "adopt"]
+
+_SAME = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
+
+
+class AdoptedLoader(Loader):
+    """Deals out samples as ``DistributedSampler`` of N processes does.
+
+    Parameters
+    ----------
+    loader : DataLoader
+    workers : int
+    seed : int
+        For what samples draw, and for the order if the loader has no ``DistributedSampler``.
+    random_data : bool
+        See ``Loader``.
+    """
+
+    def __init__(self, loader: Any, workers: int, seed: int, *, random_data: bool) -> None:
+        shuffle, self._sampler_seed, uneven = _read_sampler(loader, workers)
+        settings = {name: getattr(loader, name) for name in _SAME}
+        if loader.num_workers:
+            settings["prefetch_factor"] = loader.prefetch_factor
+        super().__init__(
+            loader.dataset,
+            loader.batch_size,
+            workers,
+            seed,
+            shuffle=shuffle,
+            last="pad",
+            random_data=random_data,
+            settings=settings,
+        )
+        samples = len(loader.dataset)
+        each = samples // workers if uneven == "drop" else -(-samples // workers)
+        if loader.drop_last:
+            each -= each % loader.batch_size
+        self._size = each * workers
+        self._last_of = f"{uneven} samples, {'drop' if loader.drop_last else 'short'} batch"
+        if each < 1:
+            raise InputError(
+                f"data set of {samples} samples gives no step: a step takes {loader.batch_size} x {workers} workers,"
+                " and the loader drops what is left over"
+            )
+
+    def order(self, epoch: int) -> list[int]:
+        """Indices of an epoch: those of ``DistributedSampler.set_epoch(epoch)``, of all its processes."""
+        if self._sampler_seed is None:
+            return super().order(epoch)
+        import torch
+
+        size = len(self.dataset)
+        order = list(range(size))
+        if self._shuffle:
+            generator = torch.Generator().manual_seed(self._sampler_seed + epoch)
+            order = torch.randperm(size, generator=generator).tolist()
+        return [order[place % size] for place in range(self._size)]
+
+    def identity(self) -> dict[str, str]:
+        """What decides which sample is read when."""
+        seed = "none" if self._sampler_seed is None else str(self._sampler_seed)
+        return super().identity() | {"last batch": self._last_of, "sampler's seed": seed}
+
+
+def _read_sampler(loader: Any, workers: int) -> tuple[bool, int | None, str]:
+    """Whether it shuffles, the seed if it is DDP's, and what is done with samples that do not divide."""
+    from torch.utils import data
+
+    sampler = loader.sampler
+    if type(sampler) is data.DistributedSampler:
+        if sampler.num_replicas != workers:
+            raise InputError(
+                f"DistributedSampler deals out to {sampler.num_replicas} processes, the run has {workers} logical"
+                " workers: DistributedSampler(dataset, run.workers, 0, ...)"
+            )
+        return sampler.shuffle, sampler.seed, "drop" if sampler.drop_last else "pad"
+    if type(sampler) is data.RandomSampler and not sampler.replacement and sampler._num_samples is None:
+        return True, None, "pad"
+    if type(sampler) is data.SequentialSampler:
+        return False, None, "pad"
+    raise InputError(
+        f"sampler {type(sampler).__name__} cannot be kept: a run deals out the samples itself; use a DistributedSampler,"
+        " or shuffle=True or False, or hand the data set to run.prepare()"
+    )
+
+
+def adopt(loader: Any, workers: int, seed: int, *, random_data: bool = True) -> AdoptedLoader:
+    """See ``AdoptedLoader``.
+
+    Raises
+    ------
+    InputError
+        If the loader has something that would be lost: a sampler or batches of its own, a stream.
+    """
+    from torch.utils import data
+
+    if type(loader) is not data.DataLoader:
+        raise InputError(
+            f"loader is a {type(loader).__name__}: it must be torch.utils.data.DataLoader itself, what a subclass adds"
+            " would be lost"
+        )
+    if isinstance(loader.dataset, data.IterableDataset):
+        raise InputError(
+            f"data set {type(loader.dataset).__name__} is a stream: hand it to run.prepare(), not in a DataLoader"
+        )
+    if loader.batch_size is None or type(loader.batch_sampler) is not data.BatchSampler:
+        raise InputError("loader with batches of its own (batch_sampler=, batch_size=None): give batch_size=")
+    if loader.persistent_workers:
+        raise InputError(
+            "persistent_workers=True cannot be kept: loader workers start anew when processes come and go; leave it out"
+        )
+    return AdoptedLoader(loader, workers, seed, random_data=random_data)
