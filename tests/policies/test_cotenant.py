@@ -493,3 +493,34 @@ def test_parameters_out_of_range_are_refused() -> None:
         Cotenant(min_speed=2.0)
     with pytest.raises(ConfigError, match="quantum_s"):
         Cotenant(quantum_s=-1.0)
+
+
+# -- sets outside of what was predicted -----------------------------------------------------
+
+
+def misjudged(true: float, **settings: float) -> HarnessRun:
+    """Two jobs for which 0.9 each is predicted, and that run at ``true``."""
+    told, truth = FixedForecast({("m", ("m",)): 0.9}), FixedTruth({("m", ("m",)): true})
+    rules = Settings(restore_s=0.0, **settings)
+    h = make("1x1", Cotenant(quantum_s=60.0), settings=rules, forecast=told, truth=truth)
+    shared(h, "a", runs_s=1000.0)
+    shared(h, "b", at_s=5.0, runs_s=1000.0)
+    return h.run()
+
+
+def test_a_set_that_is_slower_than_predicted_and_does_not_pay_is_parted_in_time() -> None:
+    run = misjudged(0.5, undo_after_s=60.0)
+    (stop,) = [e for e in run.events if isinstance(e, ev.Stopping)]
+    assert (stop.t, stop.id, stop.beneficiary, stop.why.rule) == (65.0, 1, 0, "outside-prediction")
+    # They are slow alike; the first of them is named.
+    assert stop.why.facts == {
+        "slowest": "a", "speed": 0.5, "predicted": 0.9, "predicted_low": 0.9, "predicted_high": 0.9,
+    }  # fmt: skip
+    # 5 s alone and 60 s at half speed: 35 s of 1,000 are done; for as long as the other saves, it stays at half speed.
+    assert run.end_s("a") == pytest.approx(65.0 + 965.0 + 0.5 * GIB / 1e9)
+    assert len([e for e in run.events if isinstance(e, ev.Started) and e.why.rule == "best-partners"]) == 1
+
+
+@pytest.mark.parametrize(("true", "after_s"), [(0.5, 0.0), (0.6, 60.0)])
+def test_a_set_stays_that_pays_or_where_nothing_is_to_be_undone(true: float, after_s: float) -> None:
+    assert stops(misjudged(true, undo_after_s=after_s)) == []

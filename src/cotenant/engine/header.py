@@ -67,6 +67,8 @@ def _told(settings: Settings) -> dict[str, Any]:
         del told["elastic_speed"]
     if not settings.elastic_shares:
         del told["elastic_shares"]
+    if not settings.undo_after_s:
+        del told["undo_after_s"]
     return told
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from cotenant.errors import CotenantError
 from cotenant.live.knowledge import FIT, LEARNED, LiveForecast, warmed
+from cotenant.live.logs import UNDONE
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
 from cotenant.model.ports import Forecast
@@ -29,7 +30,7 @@ __all__ = ["MEASURED", "LearningLoop", "Measured", "MeasuredSet"]
 MEASURED = "measured.json"
 _log = logging.getLogger("cotenant.live")
 _FIRST, _PART = 3, 0.5
-_LEAST_BETWEEN_S = 60.0
+_LEAST_BETWEEN_S, _SURPRISED_S = 60.0, 5.0
 _FIT_S = 600.0
 
 
@@ -152,6 +153,7 @@ class LearningLoop:
         self._process: subprocess.Popen[bytes] | None = None
         self._next = time.monotonic() + least_between_s
         self.fits = 0
+        self._surprised = False
 
     def recall(self, events: Iterable[ev.Event]) -> None:
         """Events of before: what they taught is in the saved predictor."""
@@ -166,16 +168,20 @@ class LearningLoop:
             _log.info("the %s forecast is in use from now on (version %d)", kind, self._forecast.version)
         for event in events:
             self.measured.see(event)
+            if isinstance(event, ev.Stopping) and event.why.rule in UNDONE:
+                # A prediction was wrong by so much that a set was undone: the sooner that is learnt, the better.
+                self._surprised, self._next = True, min(self._next, time.monotonic() + _SURPRISED_S)
         if self._enabled and self._due():
             self._begin()
 
     def _due(self) -> bool:
-        if self.measured.fresh < max(_FIRST, _PART * (len(self.measured) - self.measured.fresh)):
+        least = 1 if self._surprised else max(_FIRST, _PART * (len(self.measured) - self.measured.fresh))
+        if self.measured.fresh < least:
             return False
         return self._fitting is None and time.monotonic() >= self._next
 
     def _begin(self) -> None:
-        self.measured.fresh = 0
+        self.measured.fresh, self._surprised = 0, False
         self._next = time.monotonic() + self._between_s
         sets = self.measured.sets()
         self._fitting = threading.Thread(target=self._fit, args=(sets,), name="cotenant-fit", daemon=True)

@@ -18,9 +18,11 @@ from cotenant.model.quantities import format_duration
 from cotenant.report.reasons import meaning
 from cotenant.report.tables import show
 
-__all__ = ["LOG_FILE", "Teller", "begin_logging"]
+__all__ = ["LOG_FILE", "UNDONE", "Teller", "begin_logging"]
 
 LOG_FILE = "daemon.log"
+UNDONE = ("not-as-foretold", "outside-prediction")
+"""Rules by which a company that failed is parted."""
 _BYTES, _KEEP = 8 << 20, 4
 _log = logging.getLogger("cotenant.live")
 
@@ -123,7 +125,7 @@ class Teller:
             case ev.Stopping():
                 how = "saves its state" if event.suspend else "leaves"
                 whom = f" for job {event.beneficiary}" if event.beneficiary >= 0 else ""
-                return info, f"{self._job(event.id)} {how}{whom}"
+                return info, f"{self._job(event.id)} {how}{whom}{_misjudged(event)}"
             case ev.Suspended():
                 return info, f"{self._job(event.id)} suspended"
             case ev.Ended():
@@ -141,6 +143,18 @@ class Teller:
                 return info, f"{self._device(event.device)} is back"
             case _:
                 return None
+
+
+def _misjudged(event: ev.Stopping) -> str:
+    """Where a set is undone: what was measured, and what was predicted."""
+    facts = event.why.facts
+    if event.why.rule not in UNDONE or "speed" not in facts:
+        return ""
+    told = f": beside the others {show(str(facts.get('slowest', '')))} runs at {facts['speed']:.2f} of its speed alone"
+    if "predicted" in facts:
+        low, high = facts["predicted_low"], facts["predicted_high"]
+        told += f", predicted {facts['predicted']:.2f} ({low:.2f}-{high:.2f})"
+    return f"{told}; this set is not formed again"
 
 
 def _job_of(event: ev.Event) -> int | None:

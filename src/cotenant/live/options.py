@@ -13,7 +13,7 @@ from cotenant.model.settings import Settings
 
 __all__ = ["LIVE_SETTINGS", "UpOptions", "live_settings"]
 
-LIVE_SETTINGS: dict[str, Any] = {"restore_s": 5.0, "sample_s": 10.0, "retry_lost": 3}
+LIVE_SETTINGS: dict[str, Any] = {"restore_s": 5.0, "sample_s": 10.0, "retry_lost": 3, "undo_after_s": 60.0}
 """Where a machine of one's own differs from a simulated cluster."""
 
 

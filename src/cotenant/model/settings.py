@@ -72,6 +72,9 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
         Spread of the logarithm of what a sample measures: an assumption.
     sample_learns : bool
         Whether forecasts of speeds that can learn do so from samples of jobs beside others.
+    undo_after_s : float
+        A set whose measured speeds lie outside of what is predicted, so that it does not pay, is parted after so
+        long, by policies that know how. 0: never.
     """
 
     gang_span: Literal["never", "larger-than-node", "any"] = "larger-than-node"
@@ -97,6 +100,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unkno
     sample_s: float = 0.0
     sample_noise: float = 0.05
     sample_learns: bool = True
+    undo_after_s: float = 0.0
 
     def transfer_s(self, job: Job) -> float:
         """Seconds to save a job's state, or to load it: the price the world charges and policies reckon with."""

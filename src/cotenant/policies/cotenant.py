@@ -16,6 +16,7 @@ from cotenant.model.rules import check_move
 from cotenant.model.shape import find_whole
 from cotenant.model.view import View
 from cotenant.policies.company.crowded import Crowded, part
+from cotenant.policies.company.misjudged import Misjudged
 from cotenant.policies.company.ranked import RankedCandidates
 from cotenant.policies.company.verdicts import Bounds
 from cotenant.policies.elastic.sizes import Elastics, growth, larger, smaller
@@ -115,6 +116,12 @@ class Cotenant(Params):
 
     def decide(self, view: View) -> Plan:
         """One step: a start, a preemption, a move, or nothing; now and then take up what was learned."""
+        if not view.settings.undo_after_s:
+            return self._decided(view)
+        misjudged = Misjudged(view, self.min_gain)
+        return misjudged.noted(misjudged.undo(self._bounds.label) or self._decided(view))
+
+    def _decided(self, view: View) -> Plan:
         due = self._look_at_tenants(view)
         plan, ended = self._step(view), view.service.total
         memo = view.memo or {}

@@ -46,6 +46,8 @@ RULE_WORDS: dict[str, str] = {
     "because it would have to give way",
     "own-devices": "devices are free, and alone there it ends sooner by more than the price of moving",
     "not-as-foretold": "measured, a job beside it is slower than any may be, whatever was predicted",
+    "outside-prediction": "measured, somebody there is slower than the range that was predicted, and together they get no more done "
+    "than it takes to be worth it",
     "shortest-service": "of those that fit, it is predicted to need least GPU time, and devices are free for it",
     "low-sharing-score": "the cluster is loaded, and by how much of a device each uses alone, these two should hardly disturb each "
     "other",

@@ -17,7 +17,7 @@ from cotenant.policies.preemption.yielding import tier
 from cotenant.policies.queues.levels import level, work_left_s
 from cotenant.policies.space.fit import Speeds
 
-__all__ = ["Crowded", "part"]
+__all__ = ["Crowded", "part", "parted"]
 
 _SWEEP = 256
 _REMEMBERED = 128
@@ -176,18 +176,38 @@ def part(view: View, crowded: Crowded, label: Callable[[Job], str]) -> Plan | No
         here = [view.running[j] for j in sorted({j for d in place.devices for j in view.residents(d)})]
         if len(here) < 2 or any(r.status != Status.RUNNING or r.id in view.ledger.leaving for r in here):
             continue
-        order = sorted(here, key=lambda r: (tier(r), -level(r, view.now, learned_top(view)), -r.id))
-        victim = next((r for r in order if check_stop(view.books, r, True, view.now) is None), None)
-        if victim is None:
-            continue
-        facts = {"slowest": record.job.name, "speed": round(crowded.suffering[sufferer], 3)}
-        stop = Stop(victim.id, True, sufferer, Why("not-as-foretold", facts))
-        kind = view.layout.device_type[place.devices[0]]
-        shared = max((view.residents(d) for d in place.devices), key=len)
-        bad = [kind, *sorted(label(view.running[j].job) for j in shared)]
-        memo = view.memo or {}
-        known = memo.get("bad", [])
-        if bad not in known:
-            known = [*known, bad][-_REMEMBERED:]
-        return Plan((stop,), memo={**memo, "bad": known}, again=True)
+        facts: dict[str, object] = {
+            "slowest": record.job.name,
+            "speed": round(crowded.suffering[sufferer], 3),
+        }
+        plan = parted(view, here, record, facts, "not-as-foretold", label)
+        if plan is not None:
+            return plan
     return None
+
+
+def parted(  # noqa: PLR0917
+    view: View,
+    here: list[JobRecord],
+    sufferer: JobRecord,
+    facts: dict[str, object],
+    why: str,
+    label: Callable[[Job], str],
+) -> Plan | None:
+    """One of these leaves, for the sake of ``sufferer``; None if nobody can be stopped now."""
+    place = sufferer.place
+    if place is None:
+        return None
+    order = sorted(here, key=lambda r: (tier(r), -level(r, view.now, learned_top(view)), -r.id))
+    victim = next((r for r in order if check_stop(view.books, r, True, view.now) is None), None)
+    if victim is None:
+        return None
+    stop = Stop(victim.id, True, sufferer.id, Why(why, facts))
+    kind = view.layout.device_type[place.devices[0]]
+    shared = max((view.residents(d) for d in place.devices), key=len)
+    bad = [kind, *sorted(label(view.running[j].job) for j in shared)]
+    memo = view.memo or {}
+    known = memo.get("bad", [])
+    if bad not in known:
+        known = [*known, bad][-_REMEMBERED:]
+    return Plan((stop,), memo={**memo, "bad": known}, again=True)
