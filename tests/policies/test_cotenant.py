@@ -524,3 +524,20 @@ def test_a_set_that_is_slower_than_predicted_and_does_not_pay_is_parted_in_time(
 @pytest.mark.parametrize(("true", "after_s"), [(0.5, 0.0), (0.6, 60.0)])
 def test_a_set_stays_that_pays_or_where_nothing_is_to_be_undone(true: float, after_s: float) -> None:
     assert stops(misjudged(true, undo_after_s=after_s)) == []
+
+
+def test_when_a_set_is_undone_does_not_depend_on_what_is_kept_between_calls() -> None:
+    told = []
+    for dropped in (False, True):
+        h = make(
+            "1x2",
+            settings=Settings(restore_s=0.0, undo_after_s=30.0),
+            forecast=FixedForecast({("m", ("m",)): 0.9}),
+            truth=FixedTruth({("m", ("m",)): 0.5}),
+            drop_indexes=dropped,
+        )
+        for k in range(6):
+            shared(h, f"j{k}", at_s=10.0 * k, runs_s=500.0 + k)
+        told.append([(e.t, type(e).__name__, getattr(e, "id", -1)) for e in h.run().events])
+    assert any(kind == "Stopping" for _, kind, _ in told[0])
+    assert told[0] == told[1]

@@ -18,8 +18,8 @@ from cotenant.policies.space.fit import Speeds
 __all__ = ["Misjudged"]
 
 _INF = math.inf
-_SAME = 1e-9
-"""A speed that is the predicted one to the last bits was not measured."""
+_SAME = 0.05
+"""Live, a speed is told once it differs by so much from what was told, so a nearer one may be the predicted one."""
 
 
 class Misjudged:
@@ -69,8 +69,8 @@ class Misjudged:
         if speeds[worst] >= told[worst].low:
             return None
         total = sum(
-            i.mean * short[worst] if abs(s - i.mean) <= _SAME else s
-            for s, i in zip(speeds, told, strict=True)
+            s if _measured(r, s, i) else i.mean * short[worst]
+            for r, s, i in zip(here, speeds, told, strict=True)
         )
         if total >= 1.0 + self._min_gain * (len(here) - 1):
             return None
@@ -121,3 +121,11 @@ class Misjudged:
         if memo.get("outside", {}) == self._noted:
             return plan
         return msgspec.structs.replace(plan, memo={**memo, "outside": self._noted})
+
+
+def _measured(record: JobRecord, speed: float, foretold: Interval) -> bool:
+    """Whether this speed was measured beside others, or is so different from the predicted one that it must be."""
+    sample = record.sample
+    return abs(speed - foretold.mean) > _SAME * foretold.mean or (
+        sample is not None and sample.co_speed > 0.0
+    )
