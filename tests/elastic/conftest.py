@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import functools
 import importlib.util
 import os
+import pickle
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,33 +33,82 @@ _SPEC.loader.exec_module(training)
 LIMIT_S = 50.0
 
 
+class Nursery:
+    """A process without threads that forks the others on request.
+
+    The test itself has threads: those of the supervisor's store. A process forked while one of them holds a
+    lock of the C library would wait for that lock for ever.
+    """
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            self._ours.close()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            with contextlib.suppress(OSError):
+                self._serve(theirs)
+            os._exit(0)
+        theirs.close()
+
+    def ask(self, *request: Any) -> Any:
+        socket.send_fds(self._ours, [pickle.dumps(request)], [1, 2])
+        return pickle.loads(self._ours.recv(1 << 16))
+
+    def _serve(self, theirs: socket.socket) -> None:
+        while True:
+            data, streams, _, _ = socket.recv_fds(theirs, 1 << 16, 2)
+            if not data:
+                return
+            what, *rest = pickle.loads(data)
+            answer: Any = None
+            if what == "start":
+                answer = os.fork()
+                if answer == 0:
+                    theirs.close()
+                    for number, stream in enumerate(streams, 1):
+                        os.dup2(stream, number)
+                    _play(*rest)
+            else:
+                found, status = os.waitpid(rest[0], os.WNOHANG)
+                answer = os.waitstatus_to_exitcode(status) if found else None
+            for stream in streams:
+                os.close(stream)
+            theirs.send(pickle.dumps(answer))
+
+
+def _play(options: dict[str, Any], environment: Mapping[str, str]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    os.environ.clear()
+    os.environ.update(environment)
+    code = 1
+    try:
+        training.main(options)
+        code = 0
+    except SystemExit as left:
+        code = int(left.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+@functools.cache
+def nursery() -> Nursery:
+    return Nursery()
+
+
 class Forked:
     """A process like those of ``subprocess``."""
 
     def __init__(self, options: dict[str, Any], more: Mapping[str, str]) -> None:
-        self.pid = os.fork()
+        self.pid: int = nursery().ask("start", options, {**os.environ, **more})
         self._code: int | None = None
-        if self.pid == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            faulthandler.register(signal.SIGUSR1, all_threads=False)
-            os.environ.update(more)
-            code = 1
-            try:
-                training.main(options)
-                code = 0
-            except SystemExit as left:
-                code = int(left.code or 0)
-            except BaseException:
-                traceback.print_exc()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
 
     def poll(self) -> int | None:
         if self._code is None:
-            found, status = os.waitpid(self.pid, os.WNOHANG)
-            if found:
-                self._code = os.waitstatus_to_exitcode(status)
+            self._code = nursery().ask("poll", self.pid)
         return self._code
 
     def wait(self, timeout: float | None = None) -> int:
@@ -143,4 +196,5 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     monkeypatch.delenv("COTENANT_ELASTIC", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)
+    nursery()
     return Play(tmp_path)

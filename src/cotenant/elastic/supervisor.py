@@ -213,21 +213,22 @@ class Supervisor:
             self._release()
         else:
             if self._stopping:
-                self._drop_newcomers()
+                # The members leave at the next step; those that have not joined would wait for ever.
+                self._drop([n for n in self._running if n not in self._members and n not in self._retiring])
             self._adjust()
             self._publish()
         return self._code
 
     def _release(self) -> None:
         # Who still waits for an answer of one that has done the last step, and has left, need not: it has
-        # all of that step, or is given none.
+        # all of that step, or is given none. Who has no state has nothing to do, and may never get ready.
         if not self._let_go:
             self._let_go = True
             self._store.set(f"lost/{self._generation}", "1")
+            self._drop([name for name in self._running if not self._store.check([f"in/{name}"])])
 
-    def _drop_newcomers(self) -> None:
-        # The members leave at the next step; those that have not joined would wait for ever.
-        for name in [n for n in self._running if n not in self._members and n not in self._retiring]:
+    def _drop(self, names: Sequence[str]) -> None:
+        for name in names:
             self._retiring.add(name)
             self._running[name].kill()
 
