@@ -113,6 +113,33 @@ def test_a_disk_without_room_is_waited_for_and_the_scheduler_goes_on_by_itself(t
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def test_a_job_that_finds_no_room_to_start_waits_for_it_and_has_not_failed(
+    make_scheduler: Make, tmp_path: Path
+) -> None:
+    scheduler = make_scheduler(*PLAIN)
+    jobs = scheduler.state / "jobs"
+    jobs.mkdir(mode=0o700, parents=True)
+    scheduler.state.chmod(0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(jobs)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here (needs root)")
+    try:
+        scheduler.start()
+        fill(jobs / "filler")
+        marks = tmp_path / "marks"
+        number = scheduler.submit("sh", "-c", f"echo x >> {marks}")
+        until(lambda: f"job {number} cannot be started for now (No space" in scheduler.said(), scheduler.said)
+        (jobs / "filler").unlink()
+        ended = scheduler.await_status(number, "done")
+        assert ended["attempt"] == 1  # it has no retries, and none was needed
+        assert marks.read_text() == "x\n"
+    finally:
+        for process in scheduler.spare:
+            process.kill()
+            process.wait()
+        subprocess.run(["umount", "-l", str(jobs)], check=True)
+
+
 def fill(path: Path) -> None:
     """Take all the room that is left, the log's own last pages too."""
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from cotenant.live.attempts import Run, launch_of, stop_mode
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from cotenant.live.executor import LiveExecutor
 
 __all__ = ["Acting"]
+
+_log = logging.getLogger("cotenant.live")
 
 _KILL_AFTER = 6
 """So many repeats of a stop are answered by nothing before the process is killed."""
@@ -147,6 +150,14 @@ class Acting:
             self._host.stop(run.id, run.attempt, run.former.serial, mode)
         elif run.phase == "asked":
             self._host.launch(launch_of(run, executor.asked(run.id), executor.epoch))
+
+    def postponed(self, run: Run, why: str, now: float) -> None:
+        """The machine could not start it, for want of what comes back: it is asked again, and loses nothing by it."""
+        if run.missed == 0:
+            again_s = format_duration(self._executor.patience.again_s)
+            _log.warning("job %d cannot be started for now (%s); tried again every %s", run.id, why, again_s)
+        run.phase, run.asked_s, run.since_s = "asked", now, now
+        run.missed += 1
 
     def _stalls(self, run: Run, now: float) -> None:
         """Alive, but it makes no steps, although it made some: it may have lost its device."""

@@ -324,6 +324,9 @@ class LiveExecutor:
 
     def ended(self, run: Run, told: AttemptEnded) -> None:
         """A job's process is gone: tell what that means."""
+        if told.again and not run.want and run.former is None:
+            self.acting.postponed(run, told.detail, self._t)
+            return
         run.settle(self._t, told.ago_s)
         beside = self.speeds.beside(run)
         event = self.endings.of(run, told, self.asked(run.id), self._t, beside)

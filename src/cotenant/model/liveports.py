@@ -211,7 +211,8 @@ class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_
     ``outcome``: ``done`` (exit code 0), ``suspended`` (state saved as asked), ``failed``, ``killed``
     (as we asked), ``out-of-memory``, ``lost`` (gone with no word, a machine restart for example),
     ``not-started`` (could not be started; ``detail`` says why). ``steps`` done in this serial;
-    ``ago_s`` seconds since it ended, where nobody looked for a while; 0 if that is not known.
+    ``ago_s`` seconds since it ended, where nobody looked for a while; 0 if that is not known. ``again``: it
+    was not started for want of what comes back (space, memory, processes); the same launch tries anew.
     """
 
     id: int
@@ -223,6 +224,7 @@ class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_
     detail: str = ""
     steps: int = 0
     ago_s: float = 0.0
+    again: bool = False
 
 
 class AttemptPaused(msgspec.Struct, frozen=True, kw_only=True, tag="paused"):

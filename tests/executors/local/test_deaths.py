@@ -296,7 +296,7 @@ def test_a_fork_that_fails_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(os, "fork", refused)
     assert birth.start({"command": ["true"]}, {}, (1, 2)) == (
-        0,
+        -11,
         "no process could be made: Resource temporarily unavailable",
     )
 
@@ -349,8 +349,10 @@ def test_how_a_job_ended_is_known_though_the_disk_is_full(tmp_path: Path) -> Non
         assert not lab.path(0, "serial-0", "exit.room").exists()
         host.launch(job("pass", 1))
         ended = lab.ended(host, 1)
-        assert ended.outcome == "not-started" and "No space" in ended.detail
+        assert ended.outcome == "not-started" and "No space" in ended.detail and ended.again
         lab.path(0, "work", "big").unlink()
+        host.launch(job("pass", 1))
+        assert lab.ended(host, 1).outcome == "done", "there is room, so the same start is tried anew"
         host.launch(job("pass", 2))
         assert lab.ended(host, 2).outcome == "done"
         host.close()

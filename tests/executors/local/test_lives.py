@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hostlab import Lab, cores, gone, job, marked, wait_for
 
-from cotenant.executors.local import layout
+from cotenant.executors.local import layout, shepherd
 from cotenant.executors.local.devices import DeviceInfo
 from cotenant.executors.local.launching import Limits
 from cotenant.executors.local.outputs import read_output
@@ -102,11 +102,55 @@ def test_a_process_that_cannot_be_made_is_an_answer_not_an_error(
     host.launch(job("pass"))
     ended = lab.ended(host)
     assert ended.outcome == "not-started" and "temporarily unavailable" in ended.detail
+    assert ended.again, "processes come back"
     monkeypatch.undo()
-    host.launch(job("pass"))
-    assert lab.ended(host).outcome == "not-started", "the same serial is told of again, not started again"
-    host.launch(job("pass", serial=1))
+    host.launch(job("open('ran', 'a').write('x')"))
+    assert lab.ended(host).outcome == "done", "one that was not started for want of them is tried anew"
+    host.launch(job("open('ran', 'a').write('x')"))
     assert lab.ended(host).outcome == "done"
+    assert lab.path(0, "work", "ran").read_text() == "x", (
+        "the same serial is told of again, not started again"
+    )
+
+
+def test_a_program_that_is_not_there_is_not_tried_anew(lab: Lab) -> None:
+    host = lab.host()
+    host.launch(Launch(id=0, attempt=1, serial=0, epoch=1, command=("/no/such/program",), devices=(0,)))
+    ended = lab.ended(host)
+    assert (ended.outcome, ended.again) == ("not-started", False)
+
+
+def test_a_shepherd_that_cannot_make_a_process_is_tried_anew(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The shepherd itself, as it runs: its fork fails once."""
+    broken = tmp_path / "broken.py"
+    text = Path(shepherd.__file__).read_text()
+    once = "import os\n_fork = os.fork\ndef _none():\n    raise BlockingIOError(11, 'Resource temporarily unavailable')\nos.fork = _none\n"
+    # It finds the package by its own place.
+    head, tail = text.split('if __name__ == "__main__":', 1)
+    tail = tail.replace("__file__", repr(shepherd.__file__), 1)
+    broken.write_text(
+        f'{head}if __name__ == "__main__":{tail}'.replace(
+            "import contextlib\n", f"import contextlib\n{once}", 1
+        )
+    )
+    host = lab.host()
+    monkeypatch.setattr(shepherd, "__file__", str(broken))
+    host.launch(job("open('ran', 'a').write('x')"))
+    ended = lab.ended(host)
+    assert (ended.outcome, ended.again) == (
+        "not-started",
+        True,
+    ) and "no process could be made" in ended.detail
+    monkeypatch.undo()
+
+    def done() -> bool:
+        host.launch(job("open('ran', 'a').write('x')"))
+        return lab.ended(host).outcome == "done"
+
+    wait_for(done, "it is tried anew once the shepherd has left")
+    assert lab.path(0, "work", "ran").read_text() == "x"
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="the kernel does not count root's processes")

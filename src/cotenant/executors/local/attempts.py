@@ -130,6 +130,7 @@ class Attempt:
             detail=str(found.get("detail", "")),
             steps=max(int(found.get("steps", 0)) - int(self.spec.get("base_steps", 0)), 0),
             ago_s=self._ago_s(found),
+            again=bool(found.get("again")),
         )
 
     def _ago_s(self, found: dict[str, Any]) -> float:
@@ -138,14 +139,21 @@ class Attempt:
             return 0.0
         return max(time.clock_gettime(time.CLOCK_BOOTTIME) - float(found["ended_boot_s"]), 0.0)
 
-    def write_exit(self, outcome: str, detail: str) -> AttemptEnded:
+    def write_exit(self, outcome: str, detail: str, *, again: bool = False) -> AttemptEnded:
         """Say for its shepherd how it ended; memory alone remembers it where the disk is full."""
         reading = self.reading()
         steps = reading.steps if reading else 0
         with contextlib.suppress(OSError):
             layout.write_json(
                 f"{self.folder}/exit.json",
-                {"outcome": outcome, "code": 0, "signal": 0, "detail": detail, "steps": steps},
+                {
+                    "outcome": outcome,
+                    "code": 0,
+                    "signal": 0,
+                    "detail": detail,
+                    "steps": steps,
+                    "again": again,
+                },
                 durable=True,
             )
         base = int(self.spec.get("base_steps", 0))
@@ -156,6 +164,7 @@ class Attempt:
             outcome=outcome,
             detail=detail,
             steps=max(steps - base, 0),
+            again=again,
         )
 
     # -- its shepherd --------------------------------------------------------------------

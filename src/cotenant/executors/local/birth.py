@@ -37,7 +37,7 @@ def start(spec: dict[str, Any], env: dict[str, str], pipes: tuple[int, int]) -> 
     Returns
     -------
     pid, problem : int, str
-        Once the command runs, or has failed to: then a sentence, and pid 0.
+        Once the command runs, or has failed to: then a sentence, and for ``pid`` the error's number, negative or 0.
     """
     told, tell = os.pipe()
     shepherd = os.getpid()
@@ -46,7 +46,7 @@ def start(spec: dict[str, Any], env: dict[str, str], pipes: tuple[int, int]) -> 
     except OSError as error:
         os.close(told)
         os.close(tell)
-        return 0, f"no process could be made: {error.strerror}"
+        return -(error.errno or 0), f"no process could be made: {error.strerror}"
     if pid == 0:
         _become(spec, env, pipes, tell, shepherd)
     os.close(tell)
@@ -58,7 +58,8 @@ def start(spec: dict[str, Any], env: dict[str, str], pipes: tuple[int, int]) -> 
     os.close(told)
     if problem:
         os.waitpid(pid, 0)
-        return 0, problem.decode(errors="replace")
+        number, _, words = problem.decode(errors="replace").partition("\n")
+        return -int(number), words
     return pid, ""
 
 
@@ -101,7 +102,9 @@ def _become(
         name = getattr(error, "filename", None)
         at = f" ({os.fsdecode(name)})" if name and doing != "cannot be run" else ""
         with contextlib.suppress(OSError):
-            os.write(tell, f"{spec.get('command', ['?'])[0]!r} {doing}: {what}{at}".encode(errors="replace"))
+            code = getattr(error, "errno", None) or 0
+            said = f"{spec.get('command', ['?'])[0]!r} {doing}: {what}{at}"
+            os.write(tell, f"{code}\n{said}".encode(errors="replace"))
     finally:
         os._exit(127)
 

@@ -31,9 +31,14 @@ class LocalHost(Keeper):
     """Processes of this machine (``model.liveports.Host``). Parameters as of ``Keeper``."""
 
     def launch(self, launch: Launch) -> None:
-        """Start an attempt; a serial that was started before is only told of again."""
+        """Start an attempt; a serial that was started before is only told of again.
+
+        One that was not started for want of what comes back is tried anew.
+        """
         key = (launch.id, launch.serial)
         known = self._attempts.get(key)
+        if known is not None and known.ended is not None and known.ended.again and self._anew(known):
+            known = None
         if known is not None and (known.ended is not None or known.shepherd):
             self._tell_again(known)
             return
@@ -49,7 +54,8 @@ class LocalHost(Keeper):
             attempt.ours = True
             self._hold(attempt, layout.start_ticks(attempt.shepherd))
         except OSError as error:
-            self._failed_to_start(attempt, f"{error.strerror or error}")
+            again = error.errno in layout.PASSING
+            self._failed_to_start(attempt, f"{error.strerror or error}", again=again)
 
     def stop(self, job_id: int, attempt: int, serial: int, mode: StopMode) -> None:
         """Stop an attempt and everything that it started; answered by its end."""

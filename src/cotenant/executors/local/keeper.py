@@ -33,7 +33,7 @@ from cotenant.shares.backends.detect import for_cores, for_gpus
 
 __all__ = ["Keeper", "started_report"]
 
-_STALE, _TAKEN, _BROKEN = 3, 4, 5
+_STALE, _TAKEN, _BROKEN, _SHORT = 3, 4, 5, 6
 _FILES = 16_384
 
 
@@ -214,13 +214,13 @@ class Keeper:
             return
         if code == _TAKEN:
             self._adopt(attempt)
-        elif code in (_STALE, _BROKEN) and not attempt.claim():
+        elif code in (_STALE, _BROKEN, _SHORT) and not attempt.claim():
             why = (
                 "a scheduler with a later epoch has taken over"
                 if code == _STALE
                 else self._last_words(attempt)
             )
-            self._failed_to_start(attempt, why)
+            self._failed_to_start(attempt, why, again=code == _SHORT)
         else:
             self._lost(attempt, "its shepherd was killed")
 
@@ -239,7 +239,7 @@ class Keeper:
         else:
             self._vanished.append((attempt, why))
 
-    def _failed_to_start(self, attempt: Attempt, why: str) -> None:
+    def _failed_to_start(self, attempt: Attempt, why: str, *, again: bool = False) -> None:
         if attempt.ended is None:
             fenced = attempt.epoch < self._known_epoch()
             ended = AttemptEnded(
@@ -248,10 +248,11 @@ class Keeper:
                 serial=attempt.serial,
                 outcome="not-started",
                 detail=why,
+                again=again,
             )
             # One that is fenced leaves no word: the attempt is another's to start.
             if not fenced and Path(attempt.folder).is_dir():
-                ended = attempt.write_exit("not-started", why)
+                ended = attempt.write_exit("not-started", why, again=again)
             self._attempts[attempt.key] = attempt
             self._end(attempt, ended)
 
@@ -280,6 +281,15 @@ class Keeper:
             self._leaving.append(attempt)
         attempt.close()
         self._attempts.pop(attempt.key, None)
+
+    def _anew(self, attempt: Attempt) -> bool:
+        """Make room for another try of an attempt that was not started; False while its shepherd is not gone yet."""
+        if attempt.shepherd and layout.alive(attempt.shepherd, attempt.shepherd_ticks):
+            return False
+        self._drop(attempt)
+        for name in ("claim", "exit.json", "exit.room", "started.json", "started.room"):
+            Path(attempt.folder, name).unlink(missing_ok=True)
+        return True
 
     def _hold(self, attempt: Attempt, ticks: int) -> bool:
         """Notice the end of its shepherd."""

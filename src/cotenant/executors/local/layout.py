@@ -6,6 +6,7 @@ Standard library alone: the shepherd, which must start in a few milliseconds, im
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 
@@ -18,6 +19,7 @@ __all__ = [
     "GUARANTEED_AT",
     "ORDER_AT",
     "ORDER_SUSPEND",
+    "PASSING",
     "RUNTIME_ATTACHED",
     "SAVING_NOW",
     "SLEPT_AT",
@@ -37,12 +39,14 @@ __all__ = [
     "boot_id",
     "job_folder",
     "keep_room",
+    "read_epoch",
     "read_json",
     "read_word",
     "start_ticks",
     "stat_fields",
     "write_into_room",
     "write_json",
+    "write_or_use_room",
     "write_word",
 ]
 
@@ -56,6 +60,11 @@ DUTY_AT = 104
 
 RUNTIME_ATTACHED, CAN_SUSPEND, STATE_SAVED, SAVING_NOW = 1, 2, 4, 8
 ORDER_SUSPEND = 1
+
+PASSING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR}
+)
+"""Errors of a start that are nobody's fault and pass: no space, memory, processes or files for now."""
 
 _ROOM_BYTES = 4096
 
@@ -107,6 +116,15 @@ def read_json(path: str) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
+def read_epoch(state_dir: str) -> int:
+    """The newest epoch that anybody wrote in a state folder; 0 if nobody did."""
+    try:
+        with open(f"{state_dir}/epoch", encoding="ascii") as file:  # noqa: PTH123
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
 def write_json(path: str, value: dict[str, object], *, durable: bool = False) -> None:
     """Write beside and rename: a reader sees the old file or the new one, never a part.
 
@@ -151,6 +169,16 @@ def write_into_room(room: str, path: str, value: dict[str, object]) -> None:
     finally:
         os.close(descriptor)
     os.replace(room, path)  # noqa: PTH105
+
+
+def write_or_use_room(room: str, path: str, value: dict[str, object]) -> None:
+    """Write a file; onto the room that was kept where the disk has no other. The room is gone then."""
+    try:
+        write_json(path, value)
+    except OSError:
+        write_into_room(room, path, value)
+    with contextlib.suppress(OSError):
+        os.unlink(room)  # noqa: PTH108
 
 
 def read_word(descriptor: int, offset: int, size: int = 8) -> int:

@@ -7,7 +7,7 @@ shepherds for one attempt, one starts the job), ``started.json``, ``control.json
 byte in the FIFO ``control`` says that it changed), ``status`` and, at the end, ``exit.json``.
 
 Leaves with 0 when ``exit.json`` is written, 3 if its epoch is over, 4 if the attempt is another's, 5 if it
-could not even begin.
+could not even begin, 6 if it could not for want of what comes back (space, memory, processes).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Shepherd", "main"]
 
-STALE, TAKEN, BROKEN = 3, 4, 5
+STALE, TAKEN, BROKEN, SHORT = 3, 4, 5, 6
 _SWEEP_S = 0.02
 _AGAIN_S = 1.0
 _GONE_S = 60.0
@@ -68,7 +68,7 @@ class Shepherd:
         self.ranks: dict[int, int] = {}
         self.codes: list[int] = []
         self.paused, self.asked, self.seen = False, "", -1
-        self.leaving = False
+        self.leaving = self.short = self.told = False
         self.stop: Stop | None = None
         self.duty: DutyCycle | None = None
         self.freezer = Freezer(str(self.spec.get("freezer", "")))
@@ -82,7 +82,7 @@ class Shepherd:
         """Take the attempt, for good; 0, or the code to leave with."""
         if self.epoch() > int(self.spec["epoch"]):
             return STALE
-        mine = f"{self.folder}/claim.{os.getpid()}"
+        mine, room = f"{self.folder}/claim.{os.getpid()}", f"{self.folder}/room.{os.getpid()}"
         layout.write_json(
             mine,
             {
@@ -92,22 +92,25 @@ class Shepherd:
                 "epoch": self.spec["epoch"],
             },
         )
+        # All the room that it will need is taken before the attempt is: one that is claimed must be told the end of.
+        rooms = (room, f"{room}.started")
         try:
+            for name in rooms:
+                layout.keep_room(name)
             os.link(mine, f"{self.folder}/claim")
+            for name, at in zip(rooms, ("exit", "started"), strict=True):
+                os.replace(name, f"{self.folder}/{at}.room")  # noqa: PTH105
         except FileExistsError:
             return TAKEN
         finally:
-            os.unlink(mine)  # noqa: PTH108
-        layout.keep_room(f"{self.folder}/exit.room")
+            for name in (mine, *rooms):
+                with contextlib.suppress(OSError):
+                    os.unlink(name)  # noqa: PTH108
         return 0
 
     def epoch(self) -> int:
         """The newest epoch that anybody wrote."""
-        try:
-            with open(f"{self.state_dir}/epoch", encoding="ascii") as file:  # noqa: PTH123
-                return int(file.read())
-        except (OSError, ValueError):
-            return 0
+        return layout.read_epoch(self.state_dir)
 
     def begin(self) -> str:
         """Start every rank; returns what went wrong, if something did."""
@@ -125,6 +128,7 @@ class Shepherd:
         for rank, own in enumerate(self.spec.get("ranks") or [{}]):
             pid, problem = start(self.spec, {**self.spec["env"], **own}, (pipes[0], pipes[1]))
             if problem:
+                self.short = -pid in layout.PASSING
                 problem = f"rank {rank}: {problem}" if rank else problem
                 break
             self.ranks[pid] = rank
@@ -263,12 +267,15 @@ class Shepherd:
 
     def tell(self) -> None:
         """Write who runs, and whether it is paused."""
+        self.told = True
         pid = next(iter(self.ranks), 0)
         if pid:
-            layout.write_json(
-                f"{self.folder}/started.json",
-                {"pid": pid, "start_ticks": layout.start_ticks(pid), "paused": self.paused},
-            )
+            told: dict[str, object] = {
+                "pid": pid,
+                "start_ticks": layout.start_ticks(pid),
+                "paused": self.paused,
+            }
+            layout.write_or_use_room(f"{self.folder}/started.room", f"{self.folder}/started.json", told)
         self.notify()
 
     def notify(self) -> None:
@@ -307,6 +314,7 @@ class Shepherd:
                 "code": code,
                 "signal": number,
                 "detail": detail,
+                "again": bool(problem) and self.short,
                 "steps": steps,
                 "state_step": state_step if flags & layout.STATE_SAVED else 0,
                 "save_s": self.save_s,
@@ -351,6 +359,7 @@ def _guarded(shepherd: Shepherd, work: Callable[[], str]) -> None:
             shepherd.stop = Stop(shepherd, "kill")
         shepherd.run()
     except Exception as error:
+        shepherd.short = not shepherd.told and getattr(error, "errno", None) in layout.PASSING
         problem = f"its shepherd failed: {type(error).__name__}: {error}"
         while descendants(os.getpid()):
             signal_tree(os.getpid(), signal.SIGKILL)
@@ -372,8 +381,9 @@ def main(folder: str) -> int:
         signal.signal(signal.SIGTERM, lambda *_: setattr(shepherd, "leaving", True))
         refused = shepherd.claim()
     except (OSError, KeyError, ValueError, TypeError) as error:
-        os.write(2, f"{folder}: {error}\n".encode(errors="replace"))
-        return BROKEN
+        with contextlib.suppress(OSError):
+            os.write(2, f"{folder}: {error}\n".encode(errors="replace"))
+        return SHORT if getattr(error, "errno", None) in layout.PASSING else BROKEN
     if refused:
         return refused
     become_subreaper()
