@@ -68,6 +68,12 @@ def submit(  # noqa: PLR0917 - one parameter for each option
         str | None,
         typer.Option("--suspend", help="How it makes room: runtime, restart, pause, none."),
     ] = None,
+    processes: Annotated[
+        str | None,
+        typer.Option(
+            "--processes", help="one, or per-device: a rank for each device, as torchrun starts them."
+        ),
+    ] = None,
     after: Annotated[
         list[str] | None, typer.Option("--after", help="Start when this job has ended well; repeat it.")
     ] = None,
@@ -109,6 +115,7 @@ def submit(  # noqa: PLR0917 - one parameter for each option
         "host_memory": host_memory,
         "retries": retries,
         "array": array,
+        "processes": processes,
     }
     options = {field: value for field, value in given.items() if value is not None}
     options |= _lists(env or (), sweep or ())

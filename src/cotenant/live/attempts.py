@@ -176,6 +176,7 @@ def launch_of(run: Run, asked: JobFile, epoch: int) -> Launch:
         resume=run.resumed,
         gpus=len(run.place.devices),
         tenant=job.tenant,
+        processes=asked.processes,
     )
 
 

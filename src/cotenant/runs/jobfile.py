@@ -70,6 +70,9 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Where it runs; left out: a folder of its own.
     after : tuple of int
         Numbers of jobs that must have ended well before it starts.
+    processes : {"one", "per-device"}
+        One process for the whole job, or one for each of its devices, each told its rank as torchrun would
+        (``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``).
     sharing, device_types, tenant, user, priority, model, elastic
         As in ``model.jobs.Job``.
     """
@@ -98,6 +101,7 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     env: dict[str, str] = {}
     cwd: str = ""
     after: tuple[int, ...] = ()
+    processes: Literal["one", "per-device"] = "one"
 
 
 def read_job(path: Path) -> Job:
@@ -137,7 +141,11 @@ def job_of(body: dict[str, Any], where: str = "job") -> tuple[JobFile, Job]:
     for key, value in (("array", found.array), ("sweep", found.sweep)):
         if value:
             raise document.error(f"{key} stands for many jobs; cotenant submit sends each of them", (key,))
-    return found, _job(document, found)
+    job = _job(document, found)
+    if found.processes == "per-device" and "suspend" not in body:
+        # No state of several processes is saved by us.
+        found = msgspec.structs.replace(found, suspend="restart")
+    return found, job
 
 
 def _job(document: Document, found: JobFile) -> Job:
@@ -179,6 +187,8 @@ def _check(document: Document, found: JobFile) -> None:
         raise document.error("a job needs a name", ("name",))
     if not math.isfinite(found.gpus):
         raise document.error(f"gpus must be a number of devices, found {found.gpus}", ("gpus",))
+    if found.processes == "per-device" and (found.elastic is not None or "suspend" in document.data):
+        _check_gang(document, found)
     if found.gpus < 0:
         raise document.error(f"gpus must be zero or more, found {found.gpus}", ("gpus",))
     if found.gpus >= 1 and found.gpus != int(found.gpus):
@@ -200,6 +210,22 @@ def _check(document: Document, found: JobFile) -> None:
             )
     if any("\0" in word for word in (*found.command, found.cwd)):
         raise document.error("no zero byte may stand in a command or a path", ("command",))
+
+
+def _check_gang(document: Document, found: JobFile) -> None:
+    """Processes of a gang are ended and started together: no state of theirs is saved by us, nor their number changed."""
+    if found.elastic is not None:
+        raise document.error(
+            'processes = "per-device" cannot be elastic; cotenant run --elastic starts the processes itself '
+            '(processes = "one")',
+            ("processes",),
+        )
+    if found.suspend == "runtime":
+        raise document.error(
+            'suspend = "runtime" saves the state of one process; with processes = "per-device" write '
+            'suspend = "restart" (it goes on from a checkpoint of its own)',
+            ("suspend",),
+        )
 
 
 def _read(document: Document, key: str, value: Any, parse: Any, default: Any) -> Any:

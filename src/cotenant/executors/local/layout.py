@@ -37,6 +37,7 @@ __all__ = [
     "alive",
     "attempt_folder",
     "boot_id",
+    "identity",
     "job_folder",
     "keep_room",
     "read_epoch",
@@ -99,6 +100,11 @@ def start_ticks(pid: int) -> int:
     """When a process started, in the kernel's ticks since boot; 0 if there is none, or it is a zombie."""
     fields = stat_fields(pid)
     return 0 if len(fields) < 20 or fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def identity() -> dict[str, object]:
+    """What tells this process from every other one, of this start of the machine and of others."""
+    return {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "boot_id": boot_id()}
 
 
 def alive(pid: int, ticks: int) -> bool:

@@ -85,12 +85,7 @@ class Shepherd:
         mine, room = f"{self.folder}/claim.{os.getpid()}", f"{self.folder}/room.{os.getpid()}"
         layout.write_json(
             mine,
-            {
-                "pid": os.getpid(),
-                "start_ticks": layout.start_ticks(os.getpid()),
-                "boot_id": layout.boot_id(),
-                "epoch": self.spec["epoch"],
-            },
+            layout.identity() | {"epoch": self.spec["epoch"]},
         )
         # All the room that it will need is taken before the attempt is: one that is claimed must be told the end of.
         rooms = (room, f"{room}.started")
