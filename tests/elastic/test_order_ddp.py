@@ -48,3 +48,34 @@ def test_as_ddp_after_every_step(tmp_path: Path, kind: str, workers: int, proces
 @pytest.mark.parametrize(("kind", "workers", "processes"), REST)
 def test_as_ddp_every_model(tmp_path: Path, kind: str, workers: int, processes: tuple[int, ...]) -> None:
     test_as_ddp_after_every_step(tmp_path, kind, workers, processes)
+
+
+def test_a_ring_by_hand() -> None:
+    # 10 floats, 3 processes: 6 segments of 7 -> 8 bytes, so chunks of 4 floats.
+    assert ddp.ring(10, 4, 3) == [(0, 4, 0), (4, 8, 1), (8, 10, 2)]
+    # In float32 1e8 + 1 is 1e8. Chunk 0 is summed 2, 1, 0; chunk 1: 0, 2, 1; chunk 2: 1, 0, 2.
+    rows = [torch.full((10,), value) for value in (1.0, 1e8, -1e8)]
+    out = torch.empty(10)
+    ddp.fold(rows, 0, ddp.ring(10, 4, 3), out)
+    assert out.tolist() == [1.0] * 4 + [0.0] * 4 + [0.0] * 2
+
+
+def test_a_parameter_without_gradient_is_refused_as_ddp_does() -> None:
+    run = elastic.Run(2, order="ddp", threads=1)
+    model = torch.nn.ModuleList([torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)])
+    data = torch.utils.data.TensorDataset(torch.ones(4, 1))
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = run.adopt(model, torch.utils.data.DataLoader(data, batch_size=1), opt)
+    step = next(run.steps(loader, epochs=1))
+    with pytest.raises(InputError, match=r"no gradient for parameter 2 .*logical worker 0: DDP stops there"):
+        for (x,) in step:
+            model[0](x).sum().backward()
+
+
+def test_other_versions_are_named_or_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert ddp.check_version(strict=True)
+    monkeypatch.setattr(ddp, "VERIFIED", ("1.0",))
+    assert not ddp.check_version(strict=False)
+    assert "grade statistical against DDP" in capsys.readouterr().err
+    with pytest.raises(InputError, match="asks for bitwise"):
+        elastic.Run(2, order="ddp", least="bitwise")
