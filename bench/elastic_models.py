@@ -49,7 +49,9 @@ class Gpt(nn.Module):  # type: ignore[misc]
     def __init__(self, width: int) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(_WORDS, width), nn.Embedding(_LENGTH, width)
-        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.1, "gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 4 * width, 0.1, "gelu", batch_first=True, norm_first=True
+        )
         self.layers = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
         self.register_buffer("mask", torch.triu(torch.full((_LENGTH, _LENGTH), float("-inf")), 1))
 

@@ -31,12 +31,12 @@ _FIRST = 3
 
 
 def turns(
-    name: str, order: Any, steps: int, *, workers: int = _WORKERS, most: int | None = None
+    name: str, order: Any, steps: int, *, workers: int = _WORKERS, most: int | None = None, spare: int = 1
 ) -> Iterator[None]:
-    """Elastic steps."""
+    """Elastic steps; the data set has ``spare`` times the samples that they need."""
     training = MODELS[name]
     run = elastic.Run(workers, most, seed=0, order=order, threads=1)
-    data = training.data(training.batch * workers * steps)
+    data = training.data(training.batch * workers * steps * spare)
     model, loader = run.prepare(training.model(), data, training.batch, random_data=False)
     opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     run.keep(opt)
@@ -48,17 +48,17 @@ def turns(
         yield
 
 
-def plain(name: str, steps: int) -> Iterator[None]:
+def plain(name: str, steps: int, *, workers: int = _WORKERS, spare: int = 1) -> Iterator[None]:
     """Accumulation of as many batches."""
     training = MODELS[name]
     torch.use_deterministic_algorithms(True)  # as the others do
     torch.utils.deterministic.fill_uninitialized_memory = False
     model = training.model()
-    loader = DataLoader(training.data(training.batch * _WORKERS * steps), training.batch, shuffle=True)
+    loader = DataLoader(training.data(training.batch * workers * steps * spare), training.batch, shuffle=True)
     opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     for number, (x, y) in enumerate(loader):
-        (training.loss(model(x), y) / _WORKERS).backward()
-        if (number + 1) % _WORKERS == 0:
+        (training.loss(model(x), y) / workers).backward()
+        if (number + 1) % workers == 0:
             opt.step()
             opt.zero_grad()
             yield

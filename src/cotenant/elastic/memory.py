@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from cotenant.elastic.gradients import Order
 from cotenant.elastic.lanes import Lane
 
 __all__ = ["Memory"]
@@ -40,3 +42,17 @@ class Memory:
     def touch(self, role: Any, size: int, dtype: Any) -> None:
         """Have so much memory ready for this role."""
         self.take(role, size, dtype).zero_()
+
+    def warm(self, parameters: Iterable[Any], order: Order) -> None:
+        """Have ready what the first exchange in this order will take, in the host's memory."""
+        sizes: dict[Any, int] = {}
+        for parameter in parameters:
+            sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.numel()
+        roles: dict[Order, tuple[Any, ...]] = {
+            "blocks": (("flat", 0), "parts", "sum"),
+            "sequence": (("flat", 0), "sum"),
+            "ddp": (("row", 0),),
+        }
+        for dtype, size in sizes.items():
+            for role in roles[order]:
+                self.touch(role, size, dtype)

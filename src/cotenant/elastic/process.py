@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cotenant.elastic import ddp, identity, scan, state
 from cotenant.elastic.contexts import Buffers, Context, use
 from cotenant.elastic.exchange import Broken, Group, from_bytes, to_bytes
-from cotenant.elastic.gradients import Order, Staging, share
+from cotenant.elastic.gradients import Staging, share
 from cotenant.elastic.hung import EXCHANGE, SCRIPT, TURNS
 from cotenant.elastic.members import Finished, Member, Orders, Retired
 from cotenant.elastic.memory import Memory
 from cotenant.elastic.reduction import staging
 from cotenant.elastic.rings import Rings
 from cotenant.elastic.sampling import Loader
+from cotenant.elastic.settings import Settings
 from cotenant.elastic.state import Place
 from cotenant.elastic.transfer import Given, catch_up
 from cotenant.errors import InputError, StateError
@@ -29,27 +29,6 @@ __all__ = ["Process", "Settings"]
 _WORKER, _BETWEEN = 3, 4
 _TERMINATED = 143
 """Exit code of a process that was stopped and has nowhere to save."""
-
-
-class Settings(NamedTuple):
-    """How a run was asked for; see ``Run``.
-
-    Attributes
-    ----------
-    leaves : int
-        Units that processes share out: blocks, or workers.
-    """
-
-    workers: int
-    leaves: int
-    most: int
-    seed: int
-    order: Order
-    folder: Path | None
-    every_steps: int
-    keep: int
-    least: identity.Grade
-    adopt_threads: bool
 
 
 class Process:
@@ -117,22 +96,13 @@ class Process:
         else:
             contents.check_loadable(self.objects.small(), "an object given to run.keep()")
             if self._member.newest():
-                self._warm()
+                # The others train meanwhile; at the first exchange they would wait for memory to be made.
+                self._memory.warm(self._parameters, self.settings.order)
             try:
                 self._join()
             except Finished:
                 raise Retired(0) from None
         self.joined = True
-
-    def _warm(self) -> None:
-        # The others train meanwhile; at the first exchange they would wait for memory to be made.
-        sizes: dict[Any, int] = {}
-        for parameter in self._parameters:
-            sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.numel()
-        roles = {"blocks": (("flat", 0), "parts", "sum"), "sequence": (("flat", 0), "sum"), "ddp": (("row", 0),)}
-        for dtype, size in sizes.items():
-            for role in roles[self.settings.order]:
-                self._memory.touch(role, size, dtype)
 
     def close(self) -> None:
         """The last step is done."""
@@ -259,7 +229,9 @@ class Process:
                 batch = self._next()
                 before = self.contexts[worker]
                 used = before.enter(keep=keep)
-                self._buffers.enter(self.contexts[0].buffers if self.settings.order == "ddp" else before.buffers)
+                self._buffers.enter(
+                    self.contexts[0].buffers if self.settings.order == "ddp" else before.buffers
+                )
                 self._notes = {}
                 yield batch
                 scan.check_gradients(self._parameters)
