@@ -24,7 +24,12 @@ from cotenant.elastic.supervisor import Supervisor
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
-for _needed in ("torch._dynamo", "torch.distributed", "torch.utils.data", "torch.utils.deterministic"):
+for _needed in (
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.utils.data",
+    "torch.utils.deterministic",
+):
     importlib.import_module(_needed)  # once, before the processes are forked
 
 _SPEC = importlib.util.spec_from_file_location("elastic_training", Path(__file__).with_name("training.py"))

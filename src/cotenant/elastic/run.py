@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from cotenant.elastic.gradients import Order
 from cotenant.elastic.identity import Grade
 from cotenant.elastic.process import Process, Settings
 from cotenant.elastic.sampling import Last, Loader
+from cotenant.elastic.telling import Telling, state_folder
 from cotenant.errors import InputError, MissingExtraError
 from cotenant.runtime import contents, randomness
 
@@ -84,7 +86,8 @@ class Run:
     threads : int, optional
         CPU threads of each process, part of the identity; by default what the saved state or PyTorch says.
     state : path, optional
-        Folder of checkpoints; a run that finds one there goes on from it.
+        Folder of checkpoints; a run that finds one there goes on from it. By default that of the scheduler, if it
+        started the run.
     every_steps : int
         Save this often; 0 is only at the end and when asked.
     keep : int
@@ -141,7 +144,7 @@ class Run:
             most=most,
             seed=seed,
             order=order,
-            folder=None if state is None else Path(state),
+            folder=state_folder(state),
             every_steps=every_steps,
             keep=keep,
             least=Grade[least.upper()],
@@ -150,6 +153,7 @@ class Run:
         self._parts: dict[str, Mapping[str, Any]] = {}
         self._process: Process | None = None
         self._model: Any = None
+        self._sharding: Any = None
         randomness.seed_all(randomness.mix(seed, 0, 0))
 
     def prepare(
@@ -161,6 +165,7 @@ class Run:
         shuffle: bool = True,
         last: Last = "short",
         random_data: bool = True,
+        shard: Callable[[Any, Any], None] | None = None,
         **settings: Any,
     ) -> tuple[Any, Loader]:
         """The model as it is, after a look at it, and a loader of the data set.
@@ -175,6 +180,9 @@ class Run:
             Of one logical worker.
         shuffle, last, random_data
             See ``sampling.Loader``.
+        shard : callable, optional
+            Given the model and a mesh, applies ``fully_shard`` to it; see docs/elastic-sharded.md. Make the
+            optimiser afterwards.
         **settings
             For ``DataLoader``: num_workers, collate_fn, pin_memory, ...
 
@@ -184,6 +192,10 @@ class Run:
             If the model or the data set cannot be elastic; names the module.
         """
         scan.check_model(model)
+        if shard is not None:
+            from cotenant.elastic.sharded import Sharding
+
+            self._sharding = Sharding(self._settings, model, shard)
         self._model = model
         self._parts["model"] = contents.named("model", model)
         loader = Loader(
@@ -276,6 +288,28 @@ class Run:
         """What is left of equality after all the resumes of this process's run."""
         return Grade.BITWISE if self._process is None else self._process.grade
 
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2.0) -> Any:
+        """As ``torch.nn.utils.clip_grad_norm_``, also of a sharded model, where PyTorch's own breaks equality."""
+        if self._sharding is not None:
+            from cotenant.elastic.sharded import clip
+
+            return clip(list(parameters), max_norm, norm_type)
+        from torch.nn.utils import clip_grad_norm_
+
+        return clip_grad_norm_(parameters, max_norm, norm_type)
+
+    def _make(self, loader: Loader) -> Process:
+        given = (self._settings, loader, self._model, contents.Objects(self._parts), self._parts)
+        if self._sharding is None:
+            if not os.environ.get(FOLDER):
+                return Process(*given)
+            recorded = Recorded(*given)
+            recorded.record(open_log(None, self._model, self._parts))
+            return recorded
+        from cotenant.elastic.sharded_process import ShardedProcess
+
+        return ShardedProcess(*given, self._sharding)
+
     def save(self) -> None:
         """Between steps: save a checkpoint now.
 
@@ -304,9 +338,11 @@ class Run:
             raise InputError("steps() takes the loader that run.prepare(model, dataset, ...) gave")
         if not self._parts.get("optimizer"):
             raise InputError("no optimiser is kept: call run.keep(optimizer=...) before run.steps()")
-        process = Process(self._settings, loader, self._model, contents.Objects(self._parts), self._parts)
+        process = self._make(loader)
         self._process = process
         process.open()
+        telling = Telling(process, epochs * loader.steps)
+        telling.opened()
         while process.place.epoch < epochs:
             last = process.place.within + 1 == loader.steps
             step = Step(process, last)
@@ -314,6 +350,11 @@ class Run:
             if not step.done:
                 raise InputError(f"the inner loop of step {step.number} was left before its end")
             process.advance()
-            if process.boundary(end=process.place.epoch == epochs):
+            telling.stepped()
+            try:
+                over = process.boundary(end=process.place.epoch == epochs)
+            finally:
+                telling.saved()
+            if over:
                 break
         process.close()

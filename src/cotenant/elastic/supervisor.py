@@ -23,6 +23,7 @@ _POLL_S = 0.05
 _END_S = 60.0
 """So long after the last step a process may go on; then it is ended."""
 _SUSPENDED = 85
+_AGAIN = 86
 
 
 class Supervisor:
@@ -207,6 +208,9 @@ class Supervisor:
             return self._code
         self._end_hung()
         finished = self._store.check(["finished"])
+        self._stopping = (
+            self._stopping or self._store.get("stop") == b"1"
+        )  # the scheduler asked the first process
         if not self._running and (finished or self._stopping):
             self._code = 0 if finished else _SUSPENDED
         elif finished:
@@ -260,6 +264,8 @@ class Supervisor:
                 # One that should have left is gone: nobody else may wait for it.
                 self._lost = self._lost or (member and code < 0)
                 continue
+            if code == _AGAIN and not self._stopping:
+                continue  # of a sharded run, whose group has changed: another is started in its place
             if code in (0, _SUSPENDED):
                 if not self._running and not self._stopping and not self._store.check(["finished"]):
                     self._code = code  # a script that takes no steps

@@ -1,0 +1,257 @@
+"""A model sharded by ``fully_shard`` over the processes of a generation."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cotenant.elastic.exchange import Group
+from cotenant.elastic.members import Finished, Member, Retired
+from cotenant.elastic.process import Settings
+from cotenant.errors import InputError
+
+__all__ = ["AGAIN", "Again", "Shard", "Sharding", "check_optimizers", "clip"]
+
+AGAIN = 86
+"""Exit code of a process that is to be started anew: its group has changed."""
+Shard = Callable[[Any, Any], None]
+_WATCH_S = 0.1
+_TOLD_S = 5.0
+_ELEMENTWISE = frozenset(
+    {"SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD"}
+)
+
+
+class Again(SystemExit):
+    """The group has changed: this process leaves and is started anew by the supervisor; exit code 86."""
+
+
+class Sharding:
+    """The group of this process, and the sharded model.
+
+    Parameters
+    ----------
+    settings : Settings
+    model : Module
+        Whole, with its values; it is sharded in place.
+    shard : callable
+        Given the model and a mesh of one dimension; applies ``fully_shard`` to blocks and to the model.
+
+    Raises
+    ------
+    InputError, Retired
+    """
+
+    def __init__(self, settings: Settings, model: Any, shard: Shard) -> None:
+        _check(settings, model)
+        self.member = Member.from_environment()
+        if self.member is not None and settings.folder is None:
+            raise InputError(
+                "a sharded run on several processes needs elastic.Run(state=FOLDER): when their number changes they"
+                " are started anew from it"
+            )
+        self.group: Group | None = None
+        self._closed = threading.Event()
+        store = self._join(settings)
+        self.rank, self.size = (self.group.rank, self.group.size) if self.group else (0, 1)
+        self.mesh = self._mesh(store)
+        self.used: set[int] = set()
+        self._apply(model, shard)
+
+    # -- group -----------------------------------------------------------------------
+
+    def _join(self, settings: Settings) -> Any:
+        from torch.distributed import HashStore, PrefixStore
+
+        member = self.member
+        if member is None:
+            return HashStore()
+        while True:
+            try:
+                group = member.join()
+            except Finished:
+                raise Retired(0) from None
+            if not member.handover:
+                break
+            member.inside()
+            group.close()
+        if group.size > settings.workers:
+            raise InputError(f"{group.size} processes for {settings.workers} logical workers: start fewer")
+        self.group = group
+        threading.Thread(target=self._watch, daemon=True).start()
+        return PrefixStore(f"sharded/{member.generation}", member._connect())
+
+    def _watch(self) -> None:
+        # Collectives of gloo wait for a dead process for ever, and cannot be aborted: the survivors leave.
+        while not self._closed.wait(_WATCH_S):
+            if self.group is not None and self.group.lost and not self._closed.is_set():
+                self.leave()
+
+    def leave(self) -> None:
+        """End this process at once, to be started anew."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(AGAIN)
+
+    def broken(self) -> None:
+        """A collective failed: if a process is gone, the supervisor says so soon, and this one leaves."""
+        if self.member is not None:
+            time.sleep(_TOLD_S)
+
+    def close(self) -> None:
+        """The last step is done; the collectives stay usable."""
+        self._closed.set()
+
+    def _mesh(self, store: Any) -> Any:
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            raise InputError(
+                "a process group exists already: a sharded run makes its own; remove init_process_group()"
+            )
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        hour = datetime.timedelta(hours=1)
+        dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=hour)
+        return dist.init_device_mesh("cpu", (self.size,), mesh_dim_names=("shard",))
+
+    # -- model -----------------------------------------------------------------------
+
+    def _apply(self, model: Any, shard: Shard) -> None:
+        from torch.distributed.fsdp import FSDPModule
+
+        from cotenant.elastic.sharded_rounds import Gather, OrderedReduce, Round
+
+        tied = _tied(model)
+        shard(model, self.mesh)
+        self._check_sharded(model, tied)
+        self.round = Round()
+        self.reduces: list[Any] = []
+        numbers = {name: number for number, (name, _) in enumerate(_trained(model))}
+        for path, module in model.named_modules():
+            if isinstance(module, FSDPModule):
+                reduce = OrderedReduce(self.round, path, self.broken)
+                self.reduces.append(reduce)
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)
+                module.set_custom_reduce_scatter(reduce)
+                module.set_custom_all_gather(Gather(self.broken))
+                module.set_reduce_scatter_unused_params(True, recurse=False)
+                if self.size == 1:
+                    module.set_all_reduce_hook(reduce.alone)
+                self._note_use(model, module, numbers)
+
+    def _note_use(self, model: Any, module: Any, numbers: dict[str, int]) -> None:
+        # Every parameter is given a gradient, zeros if need be; which had one is seen on the whole parameter.
+        sharded = {id(p) for p in model.parameters()}
+        module.unshard()
+        for name, whole in model.named_parameters():
+            if id(whole) not in sharded and name in numbers:
+                number = numbers[name]
+                whole.register_post_accumulate_grad_hook(lambda _, n=number: self.used.add(n))
+        module.reshard()
+
+    def _check_sharded(self, model: Any, tied: list[list[str]]) -> None:
+        from torch.distributed.tensor import DTensor
+
+        named = dict(model.named_parameters(remove_duplicate=False))
+        for name, parameter in named.items():
+            if not isinstance(parameter, DTensor):
+                raise InputError(
+                    f"{name} is not sharded: shard= must also call fully_shard(model, mesh=mesh)"
+                )
+            if parameter.device_mesh != self.mesh:
+                raise InputError(
+                    f"{name} is sharded over another mesh: give fully_shard the mesh that shard= is given"
+                )
+        for names in tied:
+            if len({id(named[name]) for name in names}) > 1:
+                raise InputError(
+                    f"{' and '.join(names)} are one tied parameter in two fully_shard groups, each of which would"
+                    " sum a gradient of its own: leave both modules to the same fully_shard call"
+                )
+
+
+def _check(settings: Settings, model: Any) -> None:
+    import torch
+    from torch.distributed.fsdp import FSDPModule
+
+    if settings.order != "sequence":
+        raise InputError(
+            f"order is {settings.order!r}: gradients of a sharded model are summed in order 'sequence'; set"
+            " elastic.Run(order='sequence')"
+        )
+    if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
+        raise InputError(
+            f"PyTorch {torch.__version__} is too old for sharded elastic runs: install 2.13 or later"
+        )
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise InputError(
+                f"{name} is on the meta device: sharded runs need the initial values; build it on the CPU"
+            )
+        if parameter.device.type != "cpu":
+            raise InputError(
+                f"{name} is on {parameter.device}: sharded runs have been made for CPUs only so far"
+            )
+
+
+def _tied(model: Any) -> list[list[str]]:
+    found: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        found.setdefault(id(parameter), []).append(name)
+    return [names for names in found.values() if len(names) > 1]
+
+
+def _trained(model: Any) -> list[tuple[str, Any]]:
+    return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+
+
+def check_optimizers(optimizers: dict[str, Any]) -> None:
+    """See that each element is updated from its own gradient and state alone, whatever lies beside it.
+
+    Raises
+    ------
+    InputError
+    """
+    for name, one in optimizers.items():
+        kind = type(one).__name__
+        if any(group.get("fused") for group in one.param_groups):
+            raise InputError(
+                f"optimiser {name!r} is a fused {kind}: its kernel rounds the end of a tensor otherwise than its middle,"
+                " and shards end elsewhere on other numbers of processes; leave fused out"
+            )
+        if kind not in _ELEMENTWISE and not getattr(one, "elementwise", False):
+            raise InputError(
+                f"optimiser {name!r} is a {kind}, which may combine elements that lie on different processes; use one of"
+                f" {', '.join(sorted(_ELEMENTWISE))}, or set elementwise = True on it if each element is updated"
+                " from its own gradient and state alone"
+            )
+
+
+def clip(parameters: Any, max_norm: float, norm_type: float = 2.0) -> Any:
+    """As ``torch.nn.utils.clip_grad_norm_`` of whole tensors, one of which is put together at a time.
+
+    Returns
+    -------
+    Tensor
+        The norm before clipping.
+    """
+    import torch
+
+    grads = [p.grad for p in parameters if p.grad is not None]
+    if not grads:
+        return torch.tensor(0.0)
+    with torch.no_grad():
+        norms = [torch.linalg.vector_norm(grad.full_tensor(), norm_type) for grad in grads]
+        total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+        factor = torch.clamp(max_norm / (total + 1e-6), max=1.0)
+        for grad in grads:
+            grad.to_local().mul_(factor)
+    return total
