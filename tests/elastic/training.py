@@ -7,7 +7,6 @@ digest of parameters, buffers, optimiser, scheduler and scaler state.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import random
@@ -139,12 +138,6 @@ def digest(value: Any) -> str:
 
 
 def main(options: dict[str, Any]) -> None:
-    if "kind" in options:
-        spec = importlib.util.spec_from_file_location("elastic_models", Path(__file__).with_name("models.py"))
-        models = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(models)
-        models.main(options, digest)
-        return
     if "script" in options:  # another training, in a file beside this
         runpy.run_path(str(Path(__file__).with_name(options.pop("script"))))["main"](options)
         return
