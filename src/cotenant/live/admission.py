@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cotenant.errors import ConfigError, DeniedError, InfeasibleError, InputError
-from cotenant.live.tenants import TIERS, Tenants
+from cotenant.live.tenants import TIERS, Tenants, check_priority
 from cotenant.live.views import Caller
 from cotenant.model.cluster import Cluster
 from cotenant.model.jobs import Job
@@ -44,6 +44,7 @@ def admit(body: dict[str, Any], caller: Caller, tenants: Tenants, cluster: Clust
         )
     _check_words(asked, where)
     tenant = _tenant(asked, caller, tenants, where)
+    check_priority(caller, tenants.row(tenant), asked.priority, where)
     job = _completed(asked, job, tenant)
     _check_sharing(body, job, tenants, where)
     check_fits(job, cluster)

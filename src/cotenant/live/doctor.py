@@ -24,13 +24,14 @@ from cotenant.model.liveports import Found
 from cotenant.model.quantities import GIB, format_bytes
 from cotenant.pools.stats import Stats
 
-__all__ = ["Finding", "books_against", "examine", "looked_at_again", "unsafe"]
+__all__ = ["Finding", "books_against", "examine", "log_problems", "looked_at_again", "unsafe"]
 
 _LEAST_DISK_BYTES = GIB
 _JUMP_S = 5.0
 _LOOKS_S = (0.1, 0.3, 0.8)
 """What differs between books and reality is told if it still does after so long."""
 _FULL = 0.9
+_MOST_TOLD = 10
 _PRIVATE = (
     "token",
     "tenants.toml",
@@ -213,6 +214,14 @@ def machine(state: Path, clock: BootClock, epoch: int, missing: Sequence[LiveDev
             text=f"{device.name} ({device.uuid}) was here before, and is not found now",
             do="bring it back, or begin with a new state folder",
         )
+
+
+def log_problems(problems: Sequence[str]) -> Iterator[Finding]:
+    """What is wrong with the log: the first ten, and how many more."""
+    for text in problems[:_MOST_TOLD]:
+        yield Finding(level="error", about="log", text=text)
+    if (more := len(problems) - _MOST_TOLD) > 0:
+        yield Finding(level="error", about="log", text=f"and {more:,} more like these")
 
 
 def saved_states(stats: Stats) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from cotenant.live.commands import check_command, check_wish
 from cotenant.live.entries import ENDED, Entry
 from cotenant.live.picture import Picture, Told
 from cotenant.live.store import SqlStore
-from cotenant.live.tenants import Tenants
+from cotenant.live.tenants import Tenants, check_priority
 from cotenant.live.views import Caller, DeviceView, JobView, StatusView
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
@@ -129,6 +129,9 @@ class LiveService:
             view = self.job(caller, job_id)
             tenant = view.tenant
             self._check_state(request, view)
+            if request.kind == "priority":
+                row = self._tenants.row(caller.tenant)
+                check_priority(caller, row, int(request.body["priority"]), f"job {job_id}")
         asked = msgspec.structs.replace(request, tenant=tenant)
         (answer,) = self._store.accept([asked], self._clock.now())
         if isinstance(answer, Exception):

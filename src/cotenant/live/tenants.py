@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from cotenant.errors import ConfigError, InputError
+from cotenant.errors import ConfigError, DeniedError, InputError
 from cotenant.live.views import Caller
 from cotenant.model.cluster import Tenant
 from cotenant.model.jobs import Sharing
@@ -29,6 +29,7 @@ __all__ = [
     "TenantRow",
     "Tenants",
     "admin_token",
+    "check_priority",
     "new_token",
     "sha256_of_token",
     "write_private",
@@ -56,6 +57,8 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         As in ``model.cluster.Tenant``.
     isolation : {"exclusive", "same-owner", "trusted", "any"}
         The widest sharing that its jobs may ask for.
+    max_priority : int
+        The highest priority that its jobs may have.
     """
 
     name: str
@@ -64,10 +67,26 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     limit_gpus: int | None = None
     weight: float = 1.0
     isolation: Literal["exclusive", "same-owner", "trusted", "any"] = "any"
+    max_priority: int = 0
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     tenants: list[TenantRow] = []
+
+
+def check_priority(caller: Caller, row: TenantRow | None, priority: int, where: str) -> None:
+    """A tenant's token goes no higher than the owner granted; the owner's own goes as it likes.
+
+    Raises
+    ------
+    DeniedError
+    """
+    most = 0 if row is None else row.max_priority
+    if not caller.admin and priority > most:
+        raise DeniedError(
+            f'{where} [priority]: {priority} asked; tenant "{caller.tenant}" may have up to {most} '
+            "(max_priority in tenants.toml). Ask for that or less."
+        )
 
 
 def new_token() -> str:
@@ -241,6 +260,8 @@ def _as_toml(row: TenantRow) -> str:
     if row.limit_gpus is not None:
         lines.append(f"limit_gpus = {row.limit_gpus}")
     lines += [f"weight = {float(row.weight)!r}", f'isolation = "{row.isolation}"']
+    if row.max_priority:
+        lines.append(f"max_priority = {row.max_priority}")
     return "\n".join(lines) + "\n"
 
 

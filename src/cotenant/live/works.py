@@ -239,7 +239,7 @@ class Works:
 
             yield from doctor.looked_at_again(self.picture, lambda: doctor.really_running(self._state))
             problems = check(self._store)
-            yield from (doctor.Finding(level="error", about="log", text=text) for text in problems)
+            yield from doctor.log_problems(problems)
             if not problems:
                 yield doctor.Finding(level="ok", about="log", text=f"{self._store.count():,} events, whole")
             yield from doctor.unsafe(self._options, self._state, self._tenants)

@@ -166,7 +166,7 @@ class Fleet:
         return Worker(
             name,
             _command(job, settings.seed + copy, settings.threads),
-            {**os.environ, **self._target.environment(settings.threads), **job.env},
+            {**_inherited(), **self._target.environment(settings.threads), **job.env},
             steps=(self._steps / f"{label}.steps").absolute(),
             log=(self._logs / f"{label}.log").absolute(),
             cores=self._target.cores,
@@ -390,3 +390,9 @@ def _means(series: Series, device: str = "") -> dict[str, float]:
         return {}
     found: Mapping[str, float | None] = {meter: devices[0].mean(meter) for meter in METERS}
     return {meter: round(value, 3) for meter, value in found.items() if value is not None}
+
+
+def _inherited() -> dict[str, str]:
+    """Our own environment, but not the words by which a scheduler that runs us hears from its job: they are ours."""
+    own = ("COTENANT_STATUS", "COTENANT_STATE", "COTENANT_STEPS", "COTENANT_RESUME")
+    return {name: value for name, value in os.environ.items() if name not in own}
