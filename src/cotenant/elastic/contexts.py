@@ -79,6 +79,15 @@ class Context:
         cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
         return cls(random.getstate(), numpy, torch.get_rng_state(), cuda)
 
+    def generators(self) -> dict[str, Any]:
+        """States of the random generators by name: python, numpy, torch, cuda."""
+        return {
+            "python": self._python,
+            "numpy": self._numpy.state,
+            "torch": self._torch,
+            "cuda": self._cuda,
+        }
+
     def packed(self) -> dict[str, Any]:
         """The same as tensors, numbers and text."""
         import torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -301,11 +300,9 @@ class Run:
     def _make(self, loader: Loader) -> Process:
         given = (self._settings, loader, self._model, contents.Objects(self._parts), self._parts)
         if self._sharding is None:
-            if not os.environ.get(FOLDER):
-                return Process(*given)
-            recorded = Recorded(*given)
-            recorded.record(open_log(None, self._model, self._parts))
-            return recorded
+            from cotenant.elastic.recorded import plain_or_recorded
+
+            return plain_or_recorded(self._model, self._parts, given)
         from cotenant.elastic.sharded_process import ShardedProcess
 
         return ShardedProcess(*given, self._sharding)
