@@ -79,3 +79,13 @@ def test_other_versions_are_named_or_refused(monkeypatch: pytest.MonkeyPatch, ca
     assert "grade statistical against DDP" in capsys.readouterr().err
     with pytest.raises(InputError, match="asks for bitwise"):
         elastic.Run(2, order="ddp", least="bitwise")
+
+
+@pytest.mark.skipif(not LONG, reason="COTENANT_ELASTIC_LONG=1 also changes the number of processes on the way")
+def test_as_ddp_through_changes(tmp_path: Path) -> None:
+    expected = ordering.reference(tmp_path, "mlp", 4, 6)
+
+    def watch(supervisor: Any, steps: int) -> None:
+        supervisor.want(2 if steps < 8 else 4 if steps < 16 else 1)
+
+    assert ordering.elastically(tmp_path, 2, ordering.ours, "mlp", 4, 6, watch=watch) == expected
