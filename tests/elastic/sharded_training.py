@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from cotenant import elastic
 from cotenant.elastic.sharded_state import gathered
+from cotenant.errors import InputError
 
 _SPEC = importlib.util.spec_from_file_location("elastic_training", Path(__file__).with_name("training.py"))
 training = importlib.util.module_from_spec(_SPEC)
@@ -94,6 +95,14 @@ def optimizer_of(kind: str, model: Any) -> Any:
 
 
 def main(options: dict[str, Any]) -> None:
+    try:
+        train(options)
+    except InputError as error:
+        Path(options["log"] + ".error").write_text(str(error))
+        raise
+
+
+def train(options: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     run = elastic.Run(
         options.get("workers", 4),

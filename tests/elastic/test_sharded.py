@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,47 @@ def test_bits_are_those_of_unsharded_accumulation(play: Any, sharded: Any, optio
         assert sharded(processes, **options) == expected
         assert play.processes == [processes] * len(expected)
         assert play.code == 0
+
+
+def test_grown_shrunk_killed_and_resumed_unsharded(play: Any, sharded: Any, tmp_path: Path) -> None:
+    expected = alone(play, epochs=3)
+    log, folder = str(tmp_path / "log"), str(tmp_path / "state")
+    killed: list[int] = []
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        supervisor.want(3 if steps < 5 else 2)
+        if steps >= 8 and not killed and len(supervisor._members) == 2:
+            name = supervisor._members[1]
+            os.kill(supervisor.running[name], signal.SIGKILL)
+            killed.append(steps)
+
+    more = {"every": 3, "sleep": 0.05, "log": log, "state": folder, "epochs": 2}
+    with contextlib.suppress(AssertionError):  # steps after the last checkpoint are done twice
+        sharded(2, up_to=4, on_poll=on_poll, **more)
+    lines = play.lines({"log": log})
+    assert play.code == 0
+    assert killed
+    assert {int(line[0]) for line in lines} == set(range(10))
+    assert [line[1] for line in lines] == [expected[int(line[0])] for line in lines]
+    assert {line[2] for line in lines} == {"3", "2"}
+    # The checkpoint is that of an unsharded run, which goes on from it.
+    after = str(tmp_path / "after")
+    with contextlib.suppress(AssertionError):
+        alone(play, state=folder, epochs=3, log=after)
+    assert [line[1] for line in play.lines({"log": after})] == expected[10:]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"order": "blocks"}, "order 'sequence'"),
+        ({"optimizer": "fused"}, "fused AdamW"),
+        ({"optimizer": "adafactor"}, "Adafactor, which may combine"),
+        ({"model": "gpt", "torn": True}, "one tied parameter in two fully_shard groups"),
+    ],
+)
+def test_refused_with_a_reason(play: Any, tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(AssertionError):
+        alone(play, sharded=True, log=str(tmp_path / "log"), **options)
+    assert play.code == 1
+    assert words in (tmp_path / "log.error").read_text()

@@ -17,7 +17,8 @@ def gathered(value: Any, *, keep: bool) -> Any:
         return full.cpu() if keep else None
     if isinstance(value, Mapping):
         found = {key: gathered(item, keep=keep) for key, item in value.items()}
-        return found if type(value) is dict else type(value)(found)
+        kind: Any = type(value)
+        return found if kind is dict else kind(found)
     if type(value) in (list, tuple):
         return type(value)(gathered(item, keep=keep) for item in value)
     return value
