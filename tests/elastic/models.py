@@ -160,7 +160,7 @@ def main(options: dict[str, Any]) -> None:
     digest = runpy.run_path(str(Path(__file__).with_name("training.py")))["digest"]
     kind = options["kind"]
     torch.set_num_threads(1)
-    run = elastic.Run(options["workers"], 4, seed=3)
+    run = elastic.Run(options["workers"], 4, seed=3, order=options.get("order", "blocks"))
     model, data = build(kind)
     model, loader = run.prepare(model, data, 48 // (6 * options["workers"]), last="drop")
     parts = [model.judge, model.maker] if kind == "gan" else [model]

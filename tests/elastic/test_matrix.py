@@ -46,3 +46,12 @@ def test_cell_of_the_matrix(play: Any, kind: str, optimizer: str, precision: str
     for processes in (2, 3, 4) if LONG else (3,):
         assert play.together(processes, **cell) == alone
         assert play.processes == [processes] * 6
+
+
+def test_another_order_of_summation_is_seen(play: Any) -> None:
+    """The control: the same gradients, summed in another order, give other bits; so a cell can fail."""
+    cell: dict[str, Any] = {"script": "models.py", "kind": "vit", "optimizer": "sgd", "precision": "fp32"}
+    alone = play.alone(workers=8, **cell)
+    other = play.together(3, workers=8, order="sequence", **cell)
+    assert len(other) == len(alone) == 6
+    assert other[0] != alone[0]
