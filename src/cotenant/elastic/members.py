@@ -112,6 +112,10 @@ class Member:
         """What is wanted at this moment."""
         return Orders(*(int(value) for value in self._store.multi_get(list(Orders._fields))))
 
+    def stop(self) -> None:
+        """Order, for the supervisor, that all save and leave."""
+        self._store.set("stop", "1")
+
     def tell(self, what: str, step: int) -> None:
         """Say what this process does, if the supervisor looks for hung ones."""
         if self._tells:

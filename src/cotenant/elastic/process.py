@@ -39,7 +39,8 @@ class Process:
     place : Place
     contexts : list of Context
         Of all logical workers, as they were after the last step.
-    rank, size : int
+    rank, size, saved : int
+        ``saved`` are the steps that the last checkpoint holds, -1 if there is none.
     grade : Grade
     """
 
@@ -76,7 +77,7 @@ class Process:
         self._orders = Orders()
         self._ordered = 0
         self._batches: Iterator[Any] | None = None
-        self._saved = -1
+        self.saved = -1
         scan.watch(self, self._optimizers.values())
 
     # -- life ------------------------------------------------------------------------
@@ -112,7 +113,14 @@ class Process:
 
     def _terminate(self, *_: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whoever asks twice does not want to wait
-        self._orders = self._orders._replace(stop=1)
+        self.stop()
+
+    def stop(self) -> None:
+        """Save and leave at a step boundary, with all others."""
+        if self._member is None:
+            self._orders = self._orders._replace(stop=1)
+        else:
+            self._member.stop()
 
     def identity(self) -> dict[str, str]:
         """What the bits depend on."""
@@ -132,7 +140,7 @@ class Process:
             found = state.newest(self.settings.folder)
             if found is not None:
                 self.put(*found)
-                self._saved = self.place.step
+                self.saved = self.place.step
 
     def put(self, content: Mapping[str, Any], where: str) -> None:
         """Become what a state says."""
@@ -161,10 +169,10 @@ class Process:
 
     def save(self) -> None:
         """Write a checkpoint, on the first process."""
-        if self.settings.folder is None or self.rank or self._saved == self.place.step:
+        if self.settings.folder is None or self.rank or self.saved == self.place.step:
             return
         state.save(self.settings.folder, self.pack(), self.place.step, self.settings.keep)
-        self._saved = self.place.step
+        self.saved = self.place.step
 
     def advance(self) -> None:
         """The script has applied the gradients."""
@@ -179,12 +187,8 @@ class Process:
         import torch
 
         every, orders = self.settings.every_steps, self._orders
-        if (
-            end
-            or orders.stop
-            or orders.checkpoint > self._ordered
-            or (every and self.place.step % every == 0)
-        ):
+        due = bool(every) and self.place.step % every == 0
+        if end or orders.stop or due or orders.checkpoint > self._ordered:
             self.save()
         self._ordered = max(self._ordered, orders.checkpoint)
         if orders.stop and not end:

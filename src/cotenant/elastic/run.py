@@ -209,7 +209,7 @@ class Run:
         )
         return model, loader
 
-    def adopt(
+    def adopt(  # noqa: PLR0917 - one parameter for each thing that is kept
         self,
         model: Any,
         loader: Any,

@@ -28,7 +28,7 @@ class ShardedProcess(Process):
     anew. After a death the survivors leave at once, and all begin from the last checkpoint.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - those of a process, and how it is sharded
         self,
         settings: Settings,
         loader: Loader,

@@ -1,0 +1,77 @@
+"""What an elastic run tells the scheduler that started it, and what it is told: by the job's status file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotenant.runtime import statefiles
+from cotenant.runtime.reporting import Reporter
+
+if TYPE_CHECKING:
+    from cotenant.elastic.process import Process
+
+__all__ = ["Telling", "state_folder"]
+
+
+def state_folder(given: str | Path | None) -> Path | None:
+    """Where checkpoints go: what the script says, else where the scheduler keeps the job's state, if there is one."""
+    found = given or os.environ.get("COTENANT_STATE")
+    return None if not found else Path(found)
+
+
+class Telling:
+    """Progress of the run, told by whoever is its first process at the time.
+
+    An order to save and leave is obeyed at the end of the step after the one in which it came, as all processes
+    must agree on it.
+
+    Parameters
+    ----------
+    process : Process
+    total : int
+        Steps of the whole run.
+    """
+
+    def __init__(self, process: Process, total: int) -> None:
+        self._process, self._total = process, total
+        self._reporter = Reporter.from_environment()
+        self._told = self._kept = -1
+
+    def opened(self) -> None:
+        """The process has joined."""
+        self._kept = self._process.saved
+        self._begin()
+
+    def _begin(self) -> None:
+        process = self._process
+        if process.rank == 0:
+            able, saved = process.settings.folder is not None, process.saved >= 0
+            self._reporter.begin(process.place.step, self._total, can_suspend=able, saved=saved)
+            self._told = process.place.step
+
+    def stepped(self) -> None:
+        """A step is applied."""
+        process = self._process
+        if process.rank:
+            self._told = -1
+            return
+        if self._told != process.place.step - 1:
+            self._begin()  # the first process was another one
+        else:
+            self._reporter.step(process.place.step)
+            self._told = process.place.step
+        if self._reporter.to_suspend:
+            process.stop()
+
+    def saved(self) -> None:
+        """A checkpoint may have been written."""
+        process = self._process
+        folder = process.settings.folder
+        if process.saved == self._kept or folder is None or process.rank:
+            return
+        self._kept = process.saved
+        states = [state for state in statefiles.list_states(folder) if state.step == self._kept]
+        if states:
+            self._reporter.saved(self._kept, states[0].path.stat().st_size)
