@@ -1,0 +1,170 @@
+"""Runs the matrix of equality, and writes it as a page; goes on where it was left.
+
+``python tests/elastic/matrix.py --journal FOLDER -o docs/elastic-matrix.md``
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+KINDS = ("cnn", "vit", "gpt", "lstm", "dlrm", "gnn", "gan", "diffusion")
+OPTIMIZERS = ("sgd", "adam", "adamw", "adafactor")
+PRECISIONS = ("fp32", "bf16", "fp16")
+WORKERS = (4, 8)
+STEPS = 6
+CHANGES = (4, 4, 2, 3, 3)
+"""Processes wanted for the step after each of the first ones."""
+
+
+def load(name: str) -> Any:
+    """A file beside this one, as a module."""
+    spec = importlib.util.spec_from_file_location(f"elastic_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(options: dict[str, Any]) -> None:
+    """In a process of the training: a step begins when the gate's file says so, if there is one."""
+    from cotenant.elastic import run
+
+    if "gate" in options:
+        gate, plain = Path(options["gate"]), run.Step.__iter__
+
+        def held(self: Any) -> Any:
+            while int(gate.read_text()) < self.number:
+                time.sleep(0.005)
+            return plain(self)
+
+        run.Step.__iter__ = held  # type: ignore[method-assign]
+    if options.get("wrong"):
+        from cotenant.elastic.sums import Sums
+
+        # What processes have summed, one after the other: not the tree of the run.
+        Sums._fold = lambda self, node, parts: sum(  # type: ignore[method-assign]
+            (parts[key] for key in sorted(parts)), start=0.0
+        )
+    load("models").main(options["cell"] | {"log": options["log"]})
+
+
+def changing(play: Any, cell: dict[str, Any]) -> list[str]:
+    """One process, then four, two, three: the digests of the steps."""
+    gate = play.folder / f"gate{play.count}"
+    gate.write_text("-1")
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        wanted = CHANGES[steps] if steps < len(CHANGES) else CHANGES[-1]
+        # Before the first generation nobody is waited for at the gate.
+        if not supervisor.members:
+            return
+        supervisor.want(wanted)
+        if len(supervisor.members) == wanted:
+            fresh = gate.with_suffix(".new")
+            fresh.write_text(str(steps))
+            fresh.rename(gate)
+
+    return list(play.together(1, up_to=4, on_poll=on_poll, script="matrix.py", cell=cell, gate=str(gate)))
+
+
+def run_cell(play: Any, cell: dict[str, Any]) -> str:
+    """``equal``, or what was found instead."""
+    alone = play.alone(script="matrix.py", cell=cell)
+    if len(set(alone)) != STEPS:
+        return f"{len(set(alone))} different steps of {STEPS} on one process"
+    for processes in (1, 2, 3, 4):
+        found = play.together(processes, script="matrix.py", cell=cell)
+        if found != alone or play.processes != [processes] * STEPS:
+            return f"differs on {processes} processes"
+    if changing(play, cell) != alone:
+        return "differs with changes"
+    if play.processes != [1, *CHANGES]:
+        return f"equal, but the processes were {play.processes}"
+    return "equal"
+
+
+def journalled(folder: Path) -> dict[str, str]:
+    """What was found so far, by cell."""
+    path = folder / "matrix.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return dict(json.loads(line) for line in lines)
+
+
+def run(folder: Path, limit_s: float) -> None:
+    """All cells that are not in the journal, fp32 first, for so long."""
+    conftest = load("conftest")
+    conftest.nursery()
+    done, end = journalled(folder), time.monotonic() + limit_s
+    for precision, workers, optimizer, kind in itertools.product(PRECISIONS, WORKERS, OPTIMIZERS, KINDS):
+        name = f"{kind} {optimizer} {precision} {workers}"
+        if name in done:
+            continue
+        if time.monotonic() > end:
+            return
+        cell = {"kind": kind, "optimizer": optimizer, "precision": precision, "workers": workers}
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                found = run_cell(conftest.Play(Path(scratch)), cell)
+            except AssertionError as error:
+                found = f"failed: {str(error).splitlines()[0] if str(error) else 'the training ended with an error'}"
+        with (folder / "matrix.jsonl").open("a") as file:
+            file.write(json.dumps([name, found]) + "\n")
+        print(f"{name}: {found}", file=sys.stderr, flush=True)
+
+
+def page(done: dict[str, str]) -> str:
+    """The table, and what is not equal."""
+    import torch
+
+    columns = list(itertools.product(PRECISIONS, OPTIMIZERS))
+    short = {None: "", "equal": "="}
+    rows = []
+    for kind, workers in itertools.product(KINDS, WORKERS):
+        found = [done.get(f"{kind} {optimizer} {precision} {workers}") for precision, optimizer in columns]
+        rows.append(f"| {kind} | {workers} | {' | '.join(short.get(one, 'X') for one in found)} |")
+    equal = sum(one == "equal" for one in done.values())
+    others = [f"- {name}: {found}" for name, found in sorted(done.items()) if found != "equal"]
+    head = f"| model | N | {' | '.join(f'{precision} {optimizer}' for precision, optimizer in columns)} |"
+    text = [
+        "# Matrix of equality",
+        "",
+        f"Written by `python tests/elastic/matrix.py --journal FOLDER -o docs/elastic-matrix.md` (PyTorch {torch.__version__}).",
+        "",
+        f"`=`: after each of {STEPS} steps parameters, buffers, optimiser and scaler state and the mean loss have the same SHA-256 alone, under",
+        "a supervisor on 1, 2, 3 and 4 processes, and on 1, 4, 4, 2, 3, 3 processes in steps 0 to 5. `X`: see below. Empty: not run.",
+        "The GAN's two losses are taken in one inner loop, the judge's on detached pictures; each of the two optimisers is stepped after it.",
+        f"{equal} of {len(columns) * len(KINDS) * len(WORKERS)} cells are equal, {len(others)} are not, the others were not run.",
+        "",
+        head,
+        "|" + " --- |" * (len(columns) + 2),
+        *rows,
+    ]
+    return "\n".join([*text, "", "Not equal:", "", *others] if others else text) + "\n"
+
+
+def command() -> None:
+    """See above."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--journal", type=Path, required=True, help="folder of what was found so far")
+    parser.add_argument("-o", "--output", type=Path, help="the page")
+    parser.add_argument(
+        "--limit", type=float, default=3600.0, help="seconds; no further cell begins after it"
+    )
+    given = parser.parse_args()
+    given.journal.mkdir(parents=True, exist_ok=True)
+    run(given.journal, given.limit)
+    if given.output is not None:
+        given.output.write_text(page(journalled(given.journal)))
+
+
+if __name__ == "__main__":
+    command()
