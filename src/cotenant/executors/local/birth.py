@@ -102,9 +102,10 @@ def _become(
         name = getattr(error, "filename", None)
         at = f" ({os.fsdecode(name)})" if name and doing != "cannot be run" else ""
         with contextlib.suppress(OSError):
-            code = getattr(error, "errno", None) or 0
-            said = f"{spec.get('command', ['?'])[0]!r} {doing}: {what}{at}"
-            os.write(tell, f"{code}\n{said}".encode(errors="replace"))
+            said = (
+                f"{getattr(error, 'errno', None) or 0}\n{spec.get('command', ['?'])[0]!r} {doing}: {what}{at}"
+            )
+            os.write(tell, said.encode(errors="replace"))
     finally:
         os._exit(127)
 
