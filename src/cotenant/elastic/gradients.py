@@ -147,7 +147,7 @@ class Staging:
             self._before = [(grad, -1 if grad is None else grad._version) for grad in self._grads()]
             return
         self._store(self._running, leaf + 1)
-        self._running = None
+        self._running, self._before = None, []  # which would keep gradients until the next step
 
     def _goes_on(self, first: int, leaf: int) -> bool:
         """Whether this leaf is added, by itself, to the sum of all from the first one."""
