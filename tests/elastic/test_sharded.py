@@ -56,7 +56,7 @@ def test_bits_are_those_of_unsharded_accumulation(play: Any, sharded: Any, optio
     expected = alone(play, **options)
     assert len(set(expected)) >= len(expected) // options.get("accumulate", 1) > 3
     assert alone(play, sharded=True, **options) == expected
-    for processes in (2, 3, 4) if LONG or options["model"] == "net" else (3,):
+    for processes in (2, 3, 4) if LONG or options == {"model": "net"} else (3,):
         assert sharded(processes, **options) == expected
         assert play.processes == [processes] * len(expected)
         assert play.code == 0
