@@ -102,12 +102,14 @@ def _become(
         name = getattr(error, "filename", None)
         at = f" ({os.fsdecode(name)})" if name and doing != "cannot be run" else ""
         with contextlib.suppress(OSError):
-            said = (
-                f"{getattr(error, 'errno', None) or 0}\n{spec.get('command', ['?'])[0]!r} {doing}: {what}{at}"
-            )
-            os.write(tell, said.encode(errors="replace"))
+            said = f"{spec.get('command', ['?'])[0]!r} {doing}: {what}{at}"
+            os.write(tell, f"{_errno(error)}\n{said}".encode(errors="replace"))
     finally:
         os._exit(127)
+
+
+def _errno(error: Exception) -> int:
+    return getattr(error, "errno", None) or 0
 
 
 def _put(path: str, data: bytes) -> None:
