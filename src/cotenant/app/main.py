@@ -29,6 +29,7 @@ from typer.core import TyperGroup
 from cotenant import __version__
 from cotenant.app import (
     elastic,
+    elasticdiff,
     experimenting,
     graphs,
     inputs,
@@ -124,6 +125,7 @@ reading.add_to(app)
 experimenting.add_to(app)
 twinning.add_to(app)
 elastic.add_to(app)
+elasticdiff.add_to(app)
 measuring.add_to(app)
 predicting.add_to(app)
 graphs.add_to(app)
