@@ -81,7 +81,9 @@ def test_other_versions_are_named_or_refused(monkeypatch: pytest.MonkeyPatch, ca
         elastic.Run(2, order="ddp", least="bitwise")
 
 
-@pytest.mark.skipif(not LONG, reason="COTENANT_ELASTIC_LONG=1 also changes the number of processes on the way")
+@pytest.mark.skipif(
+    not LONG, reason="COTENANT_ELASTIC_LONG=1 also changes the number of processes on the way"
+)
 def test_as_ddp_through_changes(tmp_path: Path) -> None:
     expected = ordering.reference(tmp_path, "mlp", 4, 6)
 

@@ -90,6 +90,14 @@ def submit(  # noqa: PLR0917 - one parameter for each option
         list[str] | None,
         typer.Option("--sweep", help="NAME=V1,V2: a job for each value, as {NAME} or --NAME V; repeat it."),
     ] = None,
+    elastic: Annotated[
+        str | None,
+        typer.Option(
+            "--elastic",
+            metavar="MIN:MAX",
+            help="A script of cotenant.elastic, on so many devices; --gpus is what it starts with.",
+        ),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Return when they have ended: 0 if all are done, else 1.")
     ] = False,
@@ -118,7 +126,7 @@ def submit(  # noqa: PLR0917 - one parameter for each option
         "processes": processes,
     }
     options = {field: value for field, value in given.items() if value is not None}
-    options |= _lists(env or (), sweep or ())
+    options |= _lists(env or (), sweep or ()) | _range(elastic)
     bodies = bodies_of(words or [], options)
     with asking(state) as client:
         if after:
@@ -142,6 +150,17 @@ def _lists(env: Sequence[str], sweep: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--sweep {text}: write NAME=V1,V2 (--sweep lr=0.1,0.01)")
         found.setdefault("sweep", {})[name] = values.split(",")
     return found
+
+
+def _range(text: str | None) -> dict[str, Any]:
+    from cotenant.errors import UsageError
+
+    if text is None:
+        return {}
+    low, colon, high = text.partition(":")
+    if not (low.isdecimal() and (high.isdecimal() or not colon)):
+        raise UsageError(f"--elastic {text}: write MIN:MAX, numbers of devices (--elastic 1:4)")
+    return {"elastic": {"min_gpus": int(low), "max_gpus": int(high or low)}}
 
 
 def bodies_of(words: Sequence[str], options: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -232,9 +232,7 @@ class Staging:
         import torch
 
         # Sums that another process kept may come from the host.
-        sums = [
-            None if t is None else t.to(p.device) for p, t in zip(self.parameters, sums, strict=True)
-        ]
+        sums = [None if t is None else t.to(p.device) for p, t in zip(self.parameters, sums, strict=True)]
         found = [tensor for tensor in sums if tensor is not None]
         if found:
             torch._foreach_div_(found, float(workers))

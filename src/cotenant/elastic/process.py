@@ -56,8 +56,7 @@ class Process:
         self.place = Place()
         self.rank, self.size = 0, 1
         self.grade = identity.Grade.BITWISE
-        self.joined = False
-        self.in_turns = False
+        self.joined = self.in_turns = False
         self.given: Given | None = None
         self.broken = False
         self._parameters = [p for p in model.parameters() if p.requires_grad]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from cotenant.elastic.gradients import Node, Order, children
-from cotenant.elastic.lanes import Lane, kinds
+from cotenant.elastic.lanes import kinds
 from cotenant.elastic.memory import Memory
 
 __all__ = ["Sums", "Wire"]

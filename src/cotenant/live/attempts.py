@@ -176,7 +176,7 @@ def launch_of(run: Run, asked: JobFile, epoch: int) -> Launch:
         resume=run.resumed,
         gpus=len(run.place.devices),
         tenant=job.tenant,
-        processes=asked.processes,
+        processes=asked.processes if asked.elastic is None else "elastic",
     )
 
 

@@ -106,7 +106,9 @@ class Speeds:
         if run.want or run.turned or run.halted or run.phase != "up":
             return []
         others, kind = self.beside(run), self._kind(run)
-        if told.step_s > 0.0:
+        if told.step_s > 0.0 and len(run.place.devices) != run.job.gpus > 0:
+            self._resized(run, told.step_s)
+        elif told.step_s > 0.0:
             if not others and run.place.share.mode != "time-sliced":
                 old = run.step_alone_s
                 run.step_alone_s = told.step_s if not old else old + _BLEND * (told.step_s - old)
@@ -116,6 +118,16 @@ class Speeds:
         found = self.tell(run, now)
         sample = self._sample(run, bool(others), now)
         return [*found, sample] if sample is not None else found
+
+    @staticmethod
+    def _resized(run: Run, step_s: float) -> None:
+        """An elastic job on more or fewer devices than it asked for: its speed counts against those.
+
+        Work is steps times what one takes on the devices asked for. If it never ran there, it is taken to
+        scale evenly.
+        """
+        run.step_alone_s = run.step_alone_s or step_s * len(run.place.devices) / run.job.gpus
+        run.measured = run.step_alone_s / step_s
 
     def begin(self, run: Run) -> None:
         """What an alike job's steps took alone on this type of device is a first guess."""

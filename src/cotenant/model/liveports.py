@@ -173,9 +173,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus : int
         Gang size; more than one process each only if the command says so: the host sets
         torchrun-style rendezvous variables.
-    processes : {"one", "per-device"}
+    processes : {"one", "per-device", "elastic"}
         ``per-device``: the command is started once for each device, with ``RANK`` and its kin; if one
         fails, all are ended.
+        ``elastic``: a process for each device, as ``cotenant run --elastic`` starts them.
     """
 
     id: int
@@ -192,7 +193,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resume: bool = False
     gpus: int = 1
     tenant: str = ""
-    processes: Literal["one", "per-device"] = "one"
+    processes: Literal["one", "per-device", "elastic"] = "one"
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, tag="started"):

@@ -21,11 +21,11 @@ SuspendMode = Literal["runtime", "restart", "pause", "none"]
 
 
 class Elastic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The range in which the job may grow and shrink."""
+    """The range in which the job may grow and shrink; by default never on devices of several types at once."""
 
     min_gpus: int = 1
     max_gpus: int = 1
-    determinism: Determinism = "none"
+    determinism: Determinism = "D1"
 
 
 class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 
 from cotenant.executors.local.devices import Device
 from cotenant.executors.local.layout import attempt_folder, job_folder
 from cotenant.model.liveports import Launch
 
-__all__ = ["PASSED", "THREADS", "environment", "free_port", "ranks"]
+__all__ = ["PASSED", "THREADS", "environment", "free_port", "ranks", "words"]
 
 PASSED = (
     "PATH",
@@ -54,6 +55,9 @@ def environment(
     folder = attempt_folder(state_dir, launch.id, launch.serial)
     env = {name: base[name] for name in PASSED if name in base}
     cores = sum(len(device.cores) for device in devices) or -(-launch.cpu_milli // 1000)
+    if launch.processes == "elastic":
+        # Threads are part of what the bits depend on: as many for any number of devices.
+        cores = min((len(device.cores) for device in devices), default=0) or 1
     if cores:
         env.update(dict.fromkeys(THREADS, str(cores)))
     env.update(launch.env)
@@ -98,6 +102,20 @@ def ranks(launch: Launch, devices: Sequence[Device]) -> list[dict[str, str]]:
         }
         for rank, device in enumerate(devices)
     ]
+
+
+def words(launch: Launch, devices: Sequence[Device]) -> list[str]:
+    """The command; of an elastic job, that which starts a process of it on each device."""
+    if launch.processes != "elastic":
+        return list(launch.command)
+    size = str(len(devices))
+    found = [sys.executable, "-m", "cotenant", "run", "--elastic", f"{size}:{size}", "--quiet"]
+    for device in devices:
+        place = [] if device.kind == "cpu" else [f"CUDA_VISIBLE_DEVICES={device.uuid}"]
+        if device.cores:
+            place.append(f"cores={','.join(str(core) for core in sorted(device.cores))}")
+        found += ["--place", " ".join(place)]
+    return [*found, "--", *launch.command]
 
 
 def free_port() -> int:

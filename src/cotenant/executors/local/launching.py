@@ -15,7 +15,7 @@ import msgspec
 from cotenant.executors.local import layout, shepherd
 from cotenant.executors.local.attempts import Attempt, make_status
 from cotenant.executors.local.devices import Device
-from cotenant.executors.local.environment import environment, ranks
+from cotenant.executors.local.environment import environment, ranks, words
 from cotenant.executors.local.holding import Holding
 from cotenant.executors.local.outputs import LOG_BYTES, LOG_KEEP
 from cotenant.model.liveports import Launch
@@ -75,6 +75,7 @@ def prepare(  # noqa: PLR0917
     applied = holding.apply(attempt)
     attempt.spec = {
         **_words(launch, limits, state_dir),
+        "command": words(launch, held),
         "cwd": launch.cwd or str(job / "work"),
         "env": environment(launch, held, state_dir, applied.env, base),
         "ranks": ranks(launch, held),
@@ -105,7 +106,6 @@ def _words(launch: Launch, limits: Limits, state_dir: str) -> dict[str, Any]:
         "serial": launch.serial,
         "epoch": launch.epoch,
         "state_dir": state_dir,
-        "command": list(launch.command),
         "devices": list(launch.devices),
         "share": msgspec.to_builtins(launch.share),
         "cpu_milli": launch.cpu_milli,
