@@ -14,22 +14,25 @@ help: ## list the targets
 
 # A stamp for each set of extras, renewed when the requirements change.
 $(VENV)/.installed: pyproject.toml constraints.txt scripts/venv.sh
-	@scripts/venv.sh ""
+	@scripts/venv.sh torch || { echo "PyTorch cannot be installed here; the demo leaves out what needs it" >&2; scripts/venv.sh ""; }
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt scripts/venv.sh
 	@scripts/venv.sh dev,torch,huggingface,onnx,boost,postgres
 	@touch $@ $(VENV)/.installed
 
-demo: $(VENV)/.installed ## five policies on a generated workload (demo/report.html), then real jobs on this machine
+demo: $(VENV)/.installed ## five policies on a generated workload (demo/report.html), real jobs on this machine, an elastic training
 	@echo "running five policies with three seeds on 2,000 generated jobs" >&2
 	@$(BIN)/cotenant demo -o demo --force --live
 
 test: $(VENV)/.installed-dev lint types ## everything that must hold before a change is merged
 	$(BIN)/python -m pytest -n 2
 
-test-long: $(VENV)/.installed-dev ## thousands of lives of the live scheduler on a hostile machine; minutes
+test-long: $(VENV)/.installed-dev ## thousands of lives of the live scheduler on a hostile machine, kills by the hundred, elastic matrix; an hour
 	COTENANT_SEEDS=$${COTENANT_SEEDS:-2000} $(BIN)/python -m pytest -n 2 -q tests/live_dst
+	COTENANT_ELASTIC_KILLS=$${COTENANT_ELASTIC_KILLS:-50} $(BIN)/python -m pytest -q tests/elastic/test_storm.py
+	COTENANT_ELASTIC_LONG=1 $(BIN)/python -m pytest -q tests/elastic/test_matrix.py tests/elastic/test_order_ddp.py tests/elastic/test_sharded.py
+	COTENANT_STORM=$${COTENANT_STORM:-200} $(BIN)/python -m pytest -q tests/live/test_storm.py
 
 lint: $(VENV)/.installed-dev ## style and formatting
 	$(BIN)/ruff check $(CODE)

@@ -174,7 +174,7 @@ class Play:
                 time.sleep(0.01)
             self.code = supervisor.poll() or 0
         finally:
-            supervisor._end_all()
+            supervisor.close()
         return self.digests(options)
 
     def ends(self, folder: Path) -> set[str]:

@@ -265,5 +265,5 @@ def elastically(
             time.sleep(0.01)
         assert supervisor.poll() == 0
     finally:
-        supervisor._end_all()
+        supervisor.close()
     return (folder / "ours").read_text().split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -57,6 +58,9 @@ def test_nothing_of_it_outlives_it(tmp_path: Path) -> None:
     done = _run(tmp_path, *words, TMPDIR=str(ours))
     assert done.returncode == 0, done.stderr
     assert "real jobs on this machine" in done.stdout, done.stderr
+    if importlib.util.find_spec("torch") is not None:
+        assert "on 1 -> 3 -> 2 processes, 1 killed" in done.stdout, done.stderr
+        assert "the same model, bit for bit" in done.stdout, done.stderr
     assert (tmp_path / "d" / "report.html").is_file()
     assert (tmp_path / "d" / "live" / "twin.html").is_file()
     left = [

@@ -368,9 +368,11 @@ def demo(
     if not quiet:
         note(f"report: {page}")
     if live:
+        from cotenant.app.demoelastic import show_elastic
         from cotenant.app.demolive import show_live
 
         show_live(output / "live", quiet=quiet)
+        show_elastic(quiet=quiet)
 
 
 def _write_report(folder: Path) -> Path:

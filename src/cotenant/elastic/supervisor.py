@@ -196,7 +196,7 @@ class Supervisor:
                 time.sleep(_POLL_S)
             return self._code or 0
         finally:
-            self._end_all()
+            self.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -360,7 +360,8 @@ class Supervisor:
             return True
         return int(self._store.get(f"in/{name}")) <= int(self._store.get(f"ready/{name}"))
 
-    def _end_all(self) -> None:
+    def close(self) -> None:
+        """Nobody of the run is left afterwards; after the last step, processes have a minute for their own ends."""
         deadline = time.monotonic() + (_END_S if self._code == 0 else 0.0)
         for process in self._running.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
