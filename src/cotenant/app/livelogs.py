@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cotenant.app.livebase import PANEL, JobArgument, State, asking
+from cotenant.errors import UsageError
 
 if TYPE_CHECKING:
     from cotenant.live.client import Client
 
-__all__ = ["Harmless", "add_to", "pieces"]
+__all__ = ["Harmless", "add_to", "as_json_lines", "pieces"]
 
 _TAIL_BYTES = 4 << 20
+_LONGEST_LINE = 1 << 20
+"""In characters; what has no end, as a progress bar that only moves the cursor back, is told in parts so long."""
 _HARMLESS = re.compile(rb"\x1b\[[0-9;]{0,32}[mKABCDGJ]")
 """Colours, and what progress bars move the cursor with."""
 _ESCAPE = re.compile(rb"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
@@ -43,15 +48,21 @@ def logs(  # noqa: PLR0917 - one parameter for each option
             "--raw", help="Bytes as they are, on a terminal, too; else what could harm it is escaped."
         ),
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON object for each line, in a line: job, stream, text.")
+    ] = False,
     state: State = None,
 ) -> None:
     """Show what a job wrote, as it wrote it."""
+    if as_json and raw:
+        raise UsageError("--json tells text, and --raw shows bytes; leave one of them out")
     stream = "stderr" if errors else "stdout"
     out = sys.stdout.buffer
-    calm = Harmless() if sys.stdout.isatty() and not raw else None
+    calm = Harmless() if sys.stdout.isatty() and not raw and not as_json else None
     with asking(state) as client:
         number = client.find(job).id
-        for part in pieces(client, number, stream, follow=follow, tail=tail):
+        parts = pieces(client, number, stream, follow=follow, tail=tail)
+        for part in as_json_lines(parts, number, stream) if as_json else parts:
             out.write(part if calm is None else calm(part))
             out.flush()
     if calm is not None:
@@ -73,6 +84,32 @@ def pieces(client: Client, number: int, stream: str, *, follow: bool, tail: int 
             if not data:
                 return
             yield data
+
+
+def as_json_lines(parts: Iterable[bytes], number: int, stream: str) -> Iterator[bytes]:
+    """A job's output as JSON objects, one a line, for each of its lines; a last line need not be ended.
+
+    Only a line feed ends a line. What is no UTF-8 becomes U+FFFD; all else but ASCII is escaped, so that
+    nothing of a job's output reaches a terminal as it is.
+
+    >>> list(as_json_lines([b"a\\nb"], 7, "stdout"))[1]
+    b'{"job": 7, "stream": "stdout", "text": "b"}\\n'
+    """
+
+    def told(text: str) -> bytes:
+        return json.dumps({"job": number, "stream": stream, "text": text}).encode("ascii") + b"\n"
+
+    decoder, held = codecs.getincrementaldecoder("utf-8")("replace"), ""
+    for part in parts:
+        *lines, held = (held + decoder.decode(part)).split("\n")
+        if lines:
+            yield b"".join(map(told, lines))
+        if len(held) > _LONGEST_LINE:
+            yield told(held)
+            held = ""
+    held += decoder.decode(b"", final=True)
+    if held:
+        yield told(held)
 
 
 def _ending(client: Client, number: int, stream: str) -> tuple[int, bytes]:

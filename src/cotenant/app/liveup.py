@@ -67,6 +67,13 @@ def up(  # noqa: PLR0917 - one parameter for each option
     ] = False,
     certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="PEM file.")] = None,
     key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file.")] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host", help="Name (or NAME:PORT) of a proxy, say, by which it is asked, too; repeat it."
+        ),
+    ] = None,
+    open_metrics: Annotated[bool, typer.Option("--open-metrics", help="/metrics needs no token.")] = False,
     store: Annotated[
         str,
         typer.Option("--store", help="postgresql://... for the log; default: a file in the state folder."),
@@ -92,7 +99,7 @@ def up(  # noqa: PLR0917 - one parameter for each option
     """Run the scheduler on this machine: submitted jobs share its devices. Jobs run on when it ends."""
     for name in _ONE_THREAD:
         os.environ.setdefault(name, "1")
-    from cotenant.live.options import UpOptions
+    from cotenant.live.options import UpOptions, allowed_names
     from cotenant.live.statedir import state_path
 
     if policy_params:
@@ -108,12 +115,15 @@ def up(  # noqa: PLR0917 - one parameter for each option
         allow_plain=insecure,
         certificate=certificate,
         key=key,
+        allow_hosts=tuple(allow_host or ()),
+        open_metrics=open_metrics,
         store=store,
         standby=standby,
         state_memory_bytes=_size(state_memory),
         state_disk_bytes=None if state_disk is None else _size(state_disk),
         quiet=as_json,
     )
+    allowed_names(options.allow_hosts)  # now, and not when it leads or the unit starts
     if install and detach:
         raise ConfigError("--install writes a unit and starts nothing; leave --detach out")
     if install:

@@ -33,6 +33,10 @@ def command_of(options: UpOptions) -> list[str]:
     for name, path in (("--tls-certificate", options.certificate), ("--tls-key", options.key)):
         if path is not None:
             words += [name, str(path.absolute())]
+    for host in options.allow_hosts:
+        words += ["--allow-host", host]
+    if options.open_metrics:
+        words.append("--open-metrics")
     if options.store:
         words += ["--store", options.store]
     if options.standby:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from cotenant.errors import ConfigError
 from cotenant.model.quantities import GIB
 from cotenant.model.settings import Settings
 
-__all__ = ["LIVE_SETTINGS", "UpOptions", "live_settings"]
+__all__ = ["LIVE_SETTINGS", "UpOptions", "allowed_names", "live_settings"]
 
 LIVE_SETTINGS: dict[str, Any] = {"restore_s": 5.0, "sample_s": 10.0, "retry_lost": 3, "undo_after_s": 60.0}
 """Where a machine of one's own differs from a simulated cluster."""
+_NAME = re.compile(r"([A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,10 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
         Listen without TLS where other machines can reach it.
     certificate, key : Path or None
         For TLS.
+    allow_hosts : tuple of str
+        Further names under which the API is asked, as of a proxy: ``NAME`` or ``NAME:PORT`` each.
+    open_metrics : bool
+        ``/metrics`` needs no token.
     store : str
         URL of a PostgreSQL database; empty: a file in the state folder.
     standby : bool
@@ -63,12 +69,40 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_plain: bool = False
     certificate: Path | None = None
     key: Path | None = None
+    allow_hosts: tuple[str, ...] = ()
+    open_metrics: bool = False
     store: str = ""
     standby: bool = False
     state_memory_bytes: int = GIB
     state_disk_bytes: int | None = None
     seed: int = 0
     quiet: bool = False
+
+
+def allowed_names(given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names for ``Host`` (without port), and the origins of pages that are served under them.
+
+    Both schemes are origins: a proxy may end TLS, and then the API itself is asked without.
+
+    Raises
+    ------
+    ConfigError
+        For what is not a name or address, with or without a port.
+
+    >>> allowed_names(("gpu.example:8443",))
+    (('gpu.example',), ('http://gpu.example:8443', 'https://gpu.example:8443'))
+    """
+    hosts, origins = [], []
+    for text in given:
+        found = _NAME.fullmatch(text)
+        if found is None or int(found[2] or 0) > 65535:
+            raise ConfigError(
+                f"--allow-host {text!r}: write NAME or NAME:PORT, as browsers and clients ask for it: "
+                "gpu.example, 10.0.0.7:8443 or [fd00::7]; no scheme, no path, no wildcard"
+            )
+        hosts.append(found[1])
+        origins += [f"http://{text}", f"https://{text}"]
+    return tuple(hosts), tuple(origins)
 
 
 def live_settings(given: tuple[str, ...]) -> Settings:

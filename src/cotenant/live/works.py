@@ -13,7 +13,7 @@ import msgspec
 from cotenant.engine.loop import Loop
 from cotenant.errors import StoreError
 from cotenant.live import doctor
-from cotenant.live.api import Served, create_app, serve
+from cotenant.live.api import ApiSettings, Served, create_app, serve
 from cotenant.live.clock import BootClock
 from cotenant.live.executor import LiveExecutor
 from cotenant.live.ground import Ground
@@ -21,7 +21,7 @@ from cotenant.live.keeping import SavedStates
 from cotenant.live.keepinghost import KeepingHost
 from cotenant.live.learning import LearningLoop
 from cotenant.live.logs import Teller
-from cotenant.live.options import UpOptions
+from cotenant.live.options import UpOptions, allowed_names
 from cotenant.live.picture import Picture
 from cotenant.live.service import LiveService
 from cotenant.live.standing import Standing
@@ -168,8 +168,10 @@ class Works:
     def serve(self, told: Callable[[str], None]) -> None:
         """Answer from now on; ``told`` gets the URL."""
         options = self._options
+        hosts, origins = allowed_names(options.allow_hosts)
+        settings = ApiSettings(hosts=hosts, origins=origins, metrics_open=options.open_metrics)
         self._served = serve(
-            create_app(self.service, self._tenants),
+            create_app(self.service, self._tenants, settings),
             options.bind,
             options.port,
             certificate=options.certificate,
