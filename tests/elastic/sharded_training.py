@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from cotenant import elastic
 from cotenant.elastic.sharded_state import gathered
-from cotenant.errors import InputError
+from cotenant.errors import InputError, StateError
 
 _SPEC = importlib.util.spec_from_file_location("elastic_training", Path(__file__).with_name("training.py"))
 training = importlib.util.module_from_spec(_SPEC)
@@ -68,6 +68,8 @@ def shard_with(options: dict[str, Any]) -> Any:
     policy: dict[str, Any] = {}
     if options.get("mixed"):
         policy["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if "output" in options:
+        policy["mp_policy"] = MixedPrecisionPolicy(output_dtype=getattr(torch, options["output"]))
     if options.get("offload"):
         policy["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
 
@@ -97,7 +99,7 @@ def optimizer_of(kind: str, model: Any) -> Any:
 def main(options: dict[str, Any]) -> None:
     try:
         train(options)
-    except InputError as error:
+    except (InputError, StateError) as error:
         Path(options["log"] + ".error").write_text(str(error))
         raise
 
@@ -110,6 +112,7 @@ def train(options: dict[str, Any]) -> None:
         order=options.get("order", "sequence"),
         state=options.get("state"),
         every_steps=options.get("every", 0),
+        least=options.get("least", "statistical"),
     )
     model, data = build(options.get("model", "net"))
     trained = Cast(model) if options.get("mixed") and not options.get("sharded") else model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import os
 import sys
@@ -42,6 +43,11 @@ class Sharding:
         Whole, with its values; it is sharded in place.
     shard : callable
         Given the model and a mesh of one dimension; applies ``fully_shard`` to blocks and to the model.
+
+    Attributes
+    ----------
+    policies : dict
+        For the run's identity: the mixed precision of each ``fully_shard`` module that asks for it.
 
     Raises
     ------
@@ -133,6 +139,7 @@ class Sharding:
         self._check_sharded(model, tied)
         self.round = Round()
         self.reduces: list[Any] = []
+        self.policies = _policies(model)
         numbers = {name: number for number, (name, _) in enumerate(_trained(model))}
         for path, module in model.named_modules():
             if isinstance(module, FSDPModule):
@@ -207,6 +214,21 @@ def _tied(model: Any) -> list[list[str]]:
     for name, parameter in model.named_parameters(remove_duplicate=False):
         found.setdefault(id(parameter), []).append(name)
     return [names for names in found.values() if len(names) > 1]
+
+
+def _policies(model: Any) -> dict[str, str]:
+    # What was asked for, module by module; modules that ask for nothing round as an unsharded model does.
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
+
+    found = {}
+    for path, module in model.named_modules():
+        if isinstance(module, FSDPModule):
+            policy = module._get_fsdp_state()._mp_policy
+            if policy != MixedPrecisionPolicy():
+                fields = dataclasses.asdict(policy).items()
+                text = ", ".join(f"{key} {str(value).removeprefix('torch.')}" for key, value in fields)
+                found[f"mixed precision of {path or 'the model'}"] = text
+    return found
 
 
 def _trained(model: Any) -> list[tuple[str, Any]]:
