@@ -24,9 +24,8 @@ AGAIN = 86
 Shard = Callable[[Any, Any], None]
 _WATCH_S = 0.1
 _TOLD_S = 5.0
-_ELEMENTWISE = frozenset(
-    {"SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD"}
-)
+_ELEMENTWISE = ("Adam", "AdamW", "SGD")
+"""Of torch.optim, those whose bits have been compared."""
 
 
 class Again(SystemExit):
@@ -242,6 +241,8 @@ def check_optimizers(optimizers: dict[str, Any]) -> None:
     ------
     InputError
     """
+    import torch
+
     for name, one in optimizers.items():
         kind = type(one).__name__
         if any(group.get("fused") for group in one.param_groups):
@@ -249,11 +250,12 @@ def check_optimizers(optimizers: dict[str, Any]) -> None:
                 f"optimiser {name!r} is a fused {kind}: its kernel rounds the end of a tensor otherwise than its middle,"
                 " and shards end elsewhere on other numbers of processes; leave fused out"
             )
-        if kind not in _ELEMENTWISE and not getattr(one, "elementwise", False):
+        compared = type(one) in {getattr(torch.optim, known) for known in _ELEMENTWISE}
+        if not compared and not getattr(one, "elementwise", False):
             raise InputError(
-                f"optimiser {name!r} is a {kind}, which may combine elements that lie on different processes; use one of"
-                f" {', '.join(sorted(_ELEMENTWISE))}, or set elementwise = True on it if each element is updated"
-                " from its own gradient and state alone"
+                f"optimiser {name!r} is a {kind}, which may combine elements that lie on different processes, and whose"
+                f" bits have not been compared sharded; use torch.optim's {', '.join(_ELEMENTWISE)}, or set"
+                " elementwise = True on it if each element is updated from its own gradient and state alone"
             )
 
 
