@@ -8,14 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
+from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from cotenant import elastic
-from cotenant.elastic.sharded_state import gathered
 from cotenant.errors import InputError, StateError
 
 _SPEC = importlib.util.spec_from_file_location("elastic_training", Path(__file__).with_name("training.py"))
@@ -96,6 +98,27 @@ def optimizer_of(kind: str, model: Any) -> Any:
     return torch.optim.AdamW(model.parameters(), lr=0.01, fused=kind == "fused")
 
 
+def whole(value: Any) -> Any:
+    """The same with full tensors for shards, all sent at once."""
+    shards: list[Any] = []
+
+    def visit(one: Any, found: Any) -> Any:
+        if isinstance(one, DTensor):
+            assert tuple(one.placements) == (Shard(0),)
+            return found(one)
+        if isinstance(one, dict):
+            return {key: visit(item, found) for key, item in one.items()}
+        return [visit(item, found) for item in one] if isinstance(one, (list, tuple)) else one
+
+    visit(value, lambda shard: shards.append(shard.to_local().detach()))
+    if not shards:
+        return value
+    parts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, [shard.numpy() for shard in shards])
+    full = iter([torch.from_numpy(numpy.concatenate(rows)) for rows in zip(*parts, strict=True)])
+    return visit(value, lambda _: next(full))
+
+
 def main(options: dict[str, Any]) -> None:
     try:
         train(options)
@@ -139,7 +162,7 @@ def train(options: dict[str, Any]) -> None:
             scaler.update()
             opt.zero_grad()
         state = {"model": model.state_dict(), "optimizer": opt.state_dict(), "scaler": scaler.state_dict()}
-        state = gathered(state, keep=True)
+        state = whole(state)
         if run.first:
             state["loss"] = step.mean("loss")
             with Path(options["log"]).open("a") as file:
