@@ -16,13 +16,14 @@ from cotenant.errors import InputError
 torch = pytest.importorskip("torch")
 
 LONG = os.environ.get("COTENANT_ELASTIC_LONG") == "1"
+SHORT = {"epochs": 2 if LONG else 1}
 CASES: dict[str, dict[str, Any]] = {
     "BatchNorm, unused parameters, AdamW, clipped": {"model": "net"},
-    "tied weights, workers without samples": {"model": "gpt", "optimizer": "adam", "clip": False},
-    "bf16 parameters, fp32 sums": {"model": "gpt", "mixed": True, "optimizer": "sgd"},
+    "tied weights, workers without samples": {"model": "gpt", "optimizer": "adam", "clip": False} | SHORT,
+    "bf16 parameters, fp32 sums": {"model": "gpt", "mixed": True, "optimizer": "sgd"} | SHORT,
     "fp16 with scaler": {"model": "net", "precision": "fp16", "optimizer": "sgd"},
     "accumulated over two steps": {"model": "net", "accumulate": 2, "optimizer": "adam"},
-    "offload policy": {"model": "net", "offload": True},
+    "offload policy": {"model": "net", "offload": True} | SHORT,
 }
 MORE: dict[str, dict[str, Any]] = {
     f"{model}, {optimizer}, {precision or 'fp32'}, {workers} workers": {
