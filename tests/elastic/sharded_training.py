@@ -8,15 +8,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
+from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from cotenant import elastic
-from cotenant.elastic.sharded_state import gathered
-from cotenant.errors import InputError
+from cotenant.errors import InputError, StateError
 
 _SPEC = importlib.util.spec_from_file_location("elastic_training", Path(__file__).with_name("training.py"))
 training = importlib.util.module_from_spec(_SPEC)
@@ -68,6 +70,8 @@ def shard_with(options: dict[str, Any]) -> Any:
     policy: dict[str, Any] = {}
     if options.get("mixed"):
         policy["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if "output" in options:
+        policy["mp_policy"] = MixedPrecisionPolicy(output_dtype=getattr(torch, options["output"]))
     if options.get("offload"):
         policy["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
 
@@ -94,10 +98,31 @@ def optimizer_of(kind: str, model: Any) -> Any:
     return torch.optim.AdamW(model.parameters(), lr=0.01, fused=kind == "fused")
 
 
+def whole(value: Any) -> Any:
+    """The same with full tensors for shards, all sent at once."""
+    shards: list[Any] = []
+
+    def visit(one: Any, found: Any) -> Any:
+        if isinstance(one, DTensor):
+            assert tuple(one.placements) == (Shard(0),)
+            return found(one)
+        if isinstance(one, dict):
+            return {key: visit(item, found) for key, item in one.items()}
+        return [visit(item, found) for item in one] if isinstance(one, (list, tuple)) else one
+
+    visit(value, lambda shard: shards.append(shard.to_local().detach()))
+    if not shards:
+        return value
+    parts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, [shard.numpy() for shard in shards])
+    full = iter([torch.from_numpy(numpy.concatenate(rows)) for rows in zip(*parts, strict=True)])
+    return visit(value, lambda _: next(full))
+
+
 def main(options: dict[str, Any]) -> None:
     try:
         train(options)
-    except InputError as error:
+    except (InputError, StateError) as error:
         Path(options["log"] + ".error").write_text(str(error))
         raise
 
@@ -110,6 +135,7 @@ def train(options: dict[str, Any]) -> None:
         order=options.get("order", "sequence"),
         state=options.get("state"),
         every_steps=options.get("every", 0),
+        least=options.get("least", "statistical"),
     )
     model, data = build(options.get("model", "net"))
     trained = Cast(model) if options.get("mixed") and not options.get("sharded") else model
@@ -136,7 +162,7 @@ def train(options: dict[str, Any]) -> None:
             scaler.update()
             opt.zero_grad()
         state = {"model": model.state_dict(), "optimizer": opt.state_dict(), "scaler": scaler.state_dict()}
-        state = gathered(state, keep=True)
+        state = whole(state)
         if run.first:
             state["loss"] = step.mean("loss")
             with Path(options["log"]).open("a") as file:

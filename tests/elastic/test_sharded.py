@@ -10,16 +10,20 @@ from typing import Any
 
 import pytest
 
+from cotenant.elastic.sharded import check_optimizers
+from cotenant.errors import InputError
+
 torch = pytest.importorskip("torch")
 
 LONG = os.environ.get("COTENANT_ELASTIC_LONG") == "1"
+SHORT = {"epochs": 2 if LONG else 1}
 CASES: dict[str, dict[str, Any]] = {
     "BatchNorm, unused parameters, AdamW, clipped": {"model": "net"},
-    "tied weights, workers without samples": {"model": "gpt", "optimizer": "adam", "clip": False},
-    "bf16 parameters, fp32 sums": {"model": "gpt", "mixed": True, "optimizer": "sgd"},
+    "tied weights, workers without samples": {"model": "gpt", "optimizer": "adam", "clip": False} | SHORT,
+    "bf16 parameters, fp32 sums": {"model": "gpt", "mixed": True, "optimizer": "sgd"} | SHORT,
     "fp16 with scaler": {"model": "net", "precision": "fp16", "optimizer": "sgd"},
     "accumulated over two steps": {"model": "net", "accumulate": 2, "optimizer": "adam"},
-    "offload policy": {"model": "net", "offload": True},
+    "offload policy": {"model": "net", "offload": True} | SHORT,
 }
 MORE: dict[str, dict[str, Any]] = {
     f"{model}, {optimizer}, {precision or 'fp32'}, {workers} workers": {
@@ -88,6 +92,48 @@ def test_grown_shrunk_killed_and_resumed_unsharded(play: Any, sharded: Any, tmp_
     with contextlib.suppress(AssertionError):
         alone(play, state=folder, epochs=3, log=after)
     assert [line[1] for line in play.lines({"log": after})] == expected[10:]
+
+
+def test_another_mixed_precision_policy_is_not_the_same_bits(play: Any, tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+
+    def refused(**policy: Any) -> str:
+        """Why the run does not go on bitwise from the state there is; empty if it does."""
+        Path(log + ".error").write_text("")
+        options = {"model": "gpt", "optimizer": "sgd", "sharded": True, "state": str(tmp_path / "state")}
+        with contextlib.suppress(AssertionError):  # steps do not begin at 0
+            alone(play, log=log, **{"least": "bitwise", "epochs": 1} | options | policy)
+        why = Path(log + ".error").read_text()
+        assert play.code == (1 if why else 0)
+        return why
+
+    both = "param_dtype bfloat16, reduce_dtype float32, output_dtype None, cast_forward_inputs True"
+    assert refused() == ""
+    for module in ("layer", "the model"):
+        assert f"mixed precision of {module} none -> {both}" in refused(mixed=True)
+    assert "grade statistical: mixed precision" in refused(output="bfloat16")
+    # Going on with less than bitwise, the state is from then on that of the new policy.
+    assert refused(mixed=True, least="statistical", epochs=2) == ""
+    assert refused(mixed=True, epochs=2) == ""
+    assert f"mixed precision of the model {both} -> none" in refused(epochs=2)
+
+
+@pytest.mark.parametrize(
+    "kind", ["Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Adafactor"]
+)
+def test_only_optimizers_whose_bits_were_compared_are_taken(kind: str) -> None:
+    weights = [torch.nn.Parameter(torch.ones(3))]
+    check_optimizers({"one": torch.optim.SGD(weights), "other": torch.optim.AdamW(weights)})
+    optimizer = getattr(torch.optim, kind)(weights)
+    with pytest.raises(InputError, match=f"'it' is a {kind}, .* use torch.optim's Adam, AdamW, SGD, or set"):
+        check_optimizers({"it": optimizer})
+    optimizer.elementwise = True
+    check_optimizers({"it": optimizer})
+
+
+def test_an_optimizer_of_a_known_name_is_not_taken_for_it() -> None:
+    with pytest.raises(InputError, match="'it' is a Adam, "):
+        check_optimizers({"it": type("Adam", (torch.optim.Adam,), {})([torch.nn.Parameter(torch.ones(3))])})
 
 
 @pytest.mark.parametrize(

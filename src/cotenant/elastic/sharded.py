@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import os
 import sys
@@ -23,9 +24,8 @@ AGAIN = 86
 Shard = Callable[[Any, Any], None]
 _WATCH_S = 0.1
 _TOLD_S = 5.0
-_ELEMENTWISE = frozenset(
-    {"SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD"}
-)
+_ELEMENTWISE = ("Adam", "AdamW", "SGD")
+"""Of torch.optim, those whose bits have been compared."""
 
 
 class Again(SystemExit):
@@ -42,6 +42,11 @@ class Sharding:
         Whole, with its values; it is sharded in place.
     shard : callable
         Given the model and a mesh of one dimension; applies ``fully_shard`` to blocks and to the model.
+
+    Attributes
+    ----------
+    policies : dict
+        For the run's identity: the mixed precision of each ``fully_shard`` module that asks for it.
 
     Raises
     ------
@@ -133,6 +138,7 @@ class Sharding:
         self._check_sharded(model, tied)
         self.round = Round()
         self.reduces: list[Any] = []
+        self.policies = _policies(model)
         numbers = {name: number for number, (name, _) in enumerate(_trained(model))}
         for path, module in model.named_modules():
             if isinstance(module, FSDPModule):
@@ -209,6 +215,21 @@ def _tied(model: Any) -> list[list[str]]:
     return [names for names in found.values() if len(names) > 1]
 
 
+def _policies(model: Any) -> dict[str, str]:
+    # What was asked for, module by module; modules that ask for nothing round as an unsharded model does.
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
+
+    found = {}
+    for path, module in model.named_modules():
+        if isinstance(module, FSDPModule):
+            policy = module._get_fsdp_state()._mp_policy
+            if policy != MixedPrecisionPolicy():
+                fields = dataclasses.asdict(policy).items()
+                text = ", ".join(f"{key} {str(value).removeprefix('torch.')}" for key, value in fields)
+                found[f"mixed precision of {path or 'the model'}"] = text
+    return found
+
+
 def _trained(model: Any) -> list[tuple[str, Any]]:
     return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
 
@@ -220,6 +241,8 @@ def check_optimizers(optimizers: dict[str, Any]) -> None:
     ------
     InputError
     """
+    import torch
+
     for name, one in optimizers.items():
         kind = type(one).__name__
         if any(group.get("fused") for group in one.param_groups):
@@ -227,11 +250,12 @@ def check_optimizers(optimizers: dict[str, Any]) -> None:
                 f"optimiser {name!r} is a fused {kind}: its kernel rounds the end of a tensor otherwise than its middle,"
                 " and shards end elsewhere on other numbers of processes; leave fused out"
             )
-        if kind not in _ELEMENTWISE and not getattr(one, "elementwise", False):
+        compared = type(one) in {getattr(torch.optim, known) for known in _ELEMENTWISE}
+        if not compared and not getattr(one, "elementwise", False):
             raise InputError(
-                f"optimiser {name!r} is a {kind}, which may combine elements that lie on different processes; use one of"
-                f" {', '.join(sorted(_ELEMENTWISE))}, or set elementwise = True on it if each element is updated"
-                " from its own gradient and state alone"
+                f"optimiser {name!r} is a {kind}, which may combine elements that lie on different processes, and whose"
+                f" bits have not been compared sharded; use torch.optim's {', '.join(_ELEMENTWISE)}, or set"
+                " elementwise = True on it if each element is updated from its own gradient and state alone"
             )
 
 

@@ -66,6 +66,10 @@ class ShardedProcess(Process):
 
     # -- state -----------------------------------------------------------------------
 
+    def identity(self) -> dict[str, str]:
+        """What the bits depend on: also which modules compute in another type."""
+        return super().identity() | self._sharding.policies
+
     def put(self, content: Mapping[str, Any], where: str) -> None:
         """Become what a state of full tensors says."""
         super().put(scattered(content, self._models, self._optimizers), where)
