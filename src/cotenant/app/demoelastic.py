@@ -8,8 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,11 @@ def show_elastic(*, quiet: bool = False) -> None:
         return
     tell = (lambda text: None) if quiet else note
     try:
-        undisturbed = _alone(tell)
-        digest, sizes, killed = _disturbed(tell)
+        with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as folder:
+            # PyTorch's own cache would outlive the demo.
+            env = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache"}
+            undisturbed = _alone(env, tell)
+            digest, sizes, killed = _disturbed(env, Path(folder) / "output", tell)
     except (OSError, subprocess.SubprocessError, RuntimeError) as error:
         warn(f"the elastic part of the demo did not run here: {error}")
         return
@@ -56,34 +60,28 @@ def _words(pace_s: float) -> list[str]:
     return [sys.executable, "-m", "cotenant.elastic.example", "--steps", str(_STEPS), "--pace", f"{pace_s:g}"]
 
 
-def _alone(tell: Callable[[str], None]) -> str:
+def _alone(env: dict[str, str], tell: Callable[[str], None]) -> str:
     tell(f"an elastic training, undisturbed: {_STEPS} steps on one process")
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(  # noqa: S603
         _words(0.0), capture_output=True, text=True, timeout=_PATIENCE_S, check=True, env=env
     )
     return done.stdout.split()[-1]
 
 
-def _disturbed(tell: Callable[[str], None]) -> tuple[str, list[int], int]:
+def _disturbed(env: dict[str, str], output: Path, tell: Callable[[str], None]) -> tuple[str, list[int], int]:
     """The digest, the numbers of processes that took steps, and how many were killed."""
-    import tempfile
-
     from cotenant.elastic.supervisor import Supervisor
 
     tell("the same training again: one process, then three, one of them killed, then two")
-    with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as folder:
-        output = Path(folder) / "output"
-        with output.open("wb") as file:
+    with output.open("wb") as file:
 
-            def start(more: Any) -> subprocess.Popen[bytes]:
-                env = {**os.environ, "OMP_NUM_THREADS": "1", **more}
-                return subprocess.Popen(  # noqa: S603
-                    _words(_PACE_S), env=env, stdout=file, stderr=subprocess.DEVNULL
-                )
+        def start(more: Mapping[str, str]) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(  # noqa: S603
+                _words(_PACE_S), env={**env, **more}, stdout=file, stderr=subprocess.DEVNULL
+            )
 
-            sizes, killed = _drive(Supervisor([], 1, 3, threads=1, start=start))
-        return output.read_text().split()[-1], sizes, killed
+        sizes, killed = _drive(Supervisor([], 1, 3, threads=1, start=start))
+    return output.read_text().split()[-1], sizes, killed
 
 
 def _drive(supervisor: Any) -> tuple[list[int], int]:
