@@ -19,7 +19,7 @@ from cotenant.errors import MissingExtraError
 
 __all__ = ["show_elastic"]
 
-_STEPS, _PACE_S = 40, 0.25
+_STEPS, _PACE_S = 50, 0.4
 _PATIENCE_S = 150.0
 
 
