@@ -260,3 +260,41 @@ def test_bad_numbers_and_addresses_are_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(members.ADDRESS, "nowhere")
     with pytest.raises(InputError, match="HOST:PORT:NAME"):
         members.Member.from_environment()
+
+
+def _tiny(inner: Any, **more: Any) -> None:
+    run = elastic.Run(2, threads=1)
+    model = torch.nn.Linear(2, 1)
+    data = torch.utils.data.TensorDataset(torch.ones(8, 2))
+    other = torch.nn.Linear(2, 1) if more.get("other") else model
+    opt = torch.optim.SGD(other.parameters(), lr=0.1)
+    model, loader = run.prepare(model, data, batch_size=2)
+    run.keep(opt)
+    for step in run.steps(loader, epochs=1):
+        for (x,) in step:
+            inner(model(x).sum(), opt)
+        opt.step()
+        opt.zero_grad()
+
+
+def test_what_would_train_nothing_is_refused() -> None:
+    def wiped(loss: Any, opt: Any) -> None:
+        loss.backward()
+        opt.zero_grad()
+
+    for inner in (lambda loss, opt: None, wiped):
+        with pytest.raises(
+            InputError, match=r"step 0: no parameter has a gradient .*zero_grad\(\) not after it"
+        ):
+            _tiny(inner)
+    with pytest.raises(
+        InputError, match=r"2 parameters of group 0 are none of the model's .*make it after run.prepare"
+    ):
+        _tiny(lambda loss, opt: loss.backward(), other=True)
+    _tiny(lambda loss, opt: loss.backward())
+
+
+def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"state folder .*file: File exists"):
+        elastic.Run(2, state=tmp_path / "file")

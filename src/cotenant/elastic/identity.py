@@ -21,6 +21,9 @@ class Grade(IntEnum):
     BITWISE = 2
     """The same bits."""
 
+    def __str__(self) -> str:
+        return self.name.lower()
+
 
 _MEANING = (
     "logical workers",

@@ -27,8 +27,7 @@ from cotenant.runtime.run import SUSPENDED, Suspended
 __all__ = ["Process", "Settings"]
 
 _WORKER, _BETWEEN = 3, 4
-_TERMINATED = 143
-"""Exit code of a process that was stopped and has nowhere to save."""
+_TERMINATED = 143  # of a process that was stopped and has nowhere to save
 
 
 class Process:
@@ -270,6 +269,7 @@ class Process:
             sums = self._recover()
         if sums is None:
             return False
+        scan.check_sums(sums, self._parameters, self.place.step)
         self._staging.finish(sums, self.settings.workers)
         self._buffers.enter(self.contexts[0].buffers)
         self._numpy = self._between.enter(keep=False)

@@ -320,7 +320,7 @@ class Run:
         self._process.save()
 
     def steps(self, loader: Loader, epochs: int) -> Iterator[Step]:
-        """All steps from where the run is to the end of the last epoch.
+        """All steps from where the run is to the end of the last epoch; ``epochs`` counts those of the whole run.
 
         Here saved state is loaded, processes come and go, and checkpoints are written.
 
@@ -335,6 +335,7 @@ class Run:
             raise InputError("steps() takes the loader that run.prepare(model, dataset, ...) gave")
         if not self._parts.get("optimizer"):
             raise InputError("no optimiser is kept: call run.keep(optimizer=...) before run.steps()")
+        scan.check_optimizers(self._model, self._parts["optimizer"])
         process = self._make(loader)
         self._process = process
         process.open()

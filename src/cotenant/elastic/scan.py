@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cotenant.errors import InputError
 
-__all__ = ["check_devices", "check_gradients", "check_model", "watch"]
+__all__ = ["check_devices", "check_gradients", "check_model", "check_optimizers", "check_sums", "watch"]
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel")
 
@@ -83,14 +83,46 @@ def check_gradients(parameters: Iterable[Any]) -> None:
             )
 
 
+def check_sums(sums: Iterable[Any], parameters: Iterable[Any], step: int) -> None:
+    """See that somebody made a gradient: without one nothing is trained, and nobody would notice.
+
+    Raises
+    ------
+    InputError
+    """
+    if any(True for _ in parameters) and all(tensor is None for tensor in sums):
+        raise InputError(
+            f"step {step}: no parameter has a gradient after the turns of all workers; call loss.backward() in the"
+            " inner loop, and optimizer.zero_grad() not after it but behind the loop"
+        )
+
+
+def check_optimizers(model: Any, optimizers: Mapping[str, Any]) -> None:
+    """See that optimisers update the model's parameters, and no others: those would not be exchanged.
+
+    Raises
+    ------
+    InputError
+    """
+    mine = {id(parameter) for parameter in model.parameters()}
+    for name, optimizer in optimizers.items():
+        for number, group in enumerate(getattr(optimizer, "param_groups", ())):
+            others = [tuple(p.shape) for p in group["params"] if id(p) not in mine]
+            if others:
+                raise InputError(
+                    f"{name}: {len(others)} parameters of group {number} are none of the model's (the first of shape"
+                    f" {others[0]}): make it after run.prepare(), from model.parameters() of the model that it gave"
+                )
+
+
 def watch(process: Any, optimizers: Iterable[Any]) -> None:
     """Optimisers refuse to step within a turn."""
 
     def refuse(*_: Any) -> None:
         if process.in_turns:
             raise InputError(
-                "optimizer.step() in the inner loop: the gradient is the mean over all workers only after it;"
-                " move clipping, step() and zero_grad() behind the loop"
+                "optimizer.step() in the inner loop, or after a break out of it: the gradient is the mean over all"
+                " workers only when the loop has ended by itself; move clipping, step() and zero_grad() behind it"
             )
 
     for optimizer in optimizers:

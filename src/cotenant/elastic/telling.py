@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cotenant.errors import InputError
 from cotenant.runtime import statefiles
 from cotenant.runtime.reporting import Reporter
 
@@ -16,9 +17,23 @@ __all__ = ["Telling", "state_folder"]
 
 
 def state_folder(given: str | Path | None) -> Path | None:
-    """Where checkpoints go: what the script says, else where the scheduler keeps the job's state, if there is one."""
+    """Where checkpoints go: what the script says, else where the scheduler keeps the job's state, if there is one.
+
+    Raises
+    ------
+    InputError
+        If no such folder can be made.
+    """
     found = given or os.environ.get("COTENANT_STATE")
-    return None if not found else Path(found)
+    if not found:
+        return None
+    try:
+        Path(found).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"state folder {found}: {error.strerror}; give elastic.Run(state=...) a folder that can be made"
+        ) from None
+    return Path(found)
 
 
 class Telling:
