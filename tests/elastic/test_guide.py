@@ -32,5 +32,5 @@ def test_the_script_gives_the_same_alone_and_on_three_processes(tmp_path: Path) 
         outputs.append(done.stdout)
     assert outputs[0] == outputs[1]
     assert re.fullmatch(r"(\d+ steps, loss \d\.\d{9}\n){4}", outputs[0])
-        assert "\n32 steps, " in outputs[0]
+    assert "\n32 steps, " in outputs[0]
     assert "generation 1: 3 processes" in done.stderr
