@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +131,21 @@ def test_killed_when_one_has_the_step_and_another_not(play: Any, tmp_path: Path,
     assert play.code == 0
     first, second = (torch.load(path, weights_only=True) for path in ends)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_script_that_is_not_elastic_is_told(tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "cotenant",
+        "run",
+        "--elastic",
+        "1:2",
+        "--",
+        sys.executable,
+        "-c",
+        "print(1)",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "ended without a step: does it use cotenant.elastic.Run?" in done.stderr

@@ -269,6 +269,8 @@ class Supervisor:
             if code in (0, _SUSPENDED):
                 if not self._running and not self._stopping and not self._store.check(["finished"]):
                     self._code = code  # a script that takes no steps
+                    if not self._generation:
+                        self._tell("the script has ended without a step: does it use cotenant.elastic.Run?")
                 continue
             if code > 0:
                 self._tell(f"process {name} failed with exit code {code}; the run ends")
@@ -340,7 +342,8 @@ class Supervisor:
         value = {"names": self._members, "handover": self._handover}
         self._store.set(f"members/{self._generation}", json.dumps(value))
         self._store.set("generation", str(self._generation))
-        self._tell(f"generation {self._generation}: {len(self._members)} processes")
+        count = len(self._members)
+        self._tell(f"generation {self._generation}: {count} process{'es' if count > 1 else ''}")
 
     def _end_hung(self) -> None:
         found = self._hung.look(time.monotonic(), self.running, self._told, self._is_waiting)
