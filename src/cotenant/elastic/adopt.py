@@ -52,18 +52,9 @@ class AdoptedLoader(Loader):
                 " and the loader drops what is left over"
             )
 
-    def order(self, epoch: int) -> list[int]:
-        """Indices of an epoch: those of ``DistributedSampler.set_epoch(epoch)``, of all its processes."""
-        if self._sampler_seed is None:
-            return super().order(epoch)
-        import torch
-
-        size = len(self.dataset)
-        order = list(range(size))
-        if self._shuffle:
-            generator = torch.Generator().manual_seed(self._sampler_seed + epoch)
-            order = torch.randperm(size, generator=generator).tolist()
-        return [order[place % size] for place in range(self._size)]
+    def _order_seed(self, epoch: int) -> int:
+        # As DistributedSampler.set_epoch(epoch) has it.
+        return super()._order_seed(epoch) if self._sampler_seed is None else self._sampler_seed + epoch
 
     def identity(self) -> dict[str, str]:
         """What decides which sample is read when."""

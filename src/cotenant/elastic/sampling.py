@@ -93,9 +93,12 @@ class Loader:
         size = len(self.dataset)
         order = list(range(size))
         if self._shuffle:
-            generator = torch.Generator().manual_seed(randomness.mix(self._seed, epoch, _ORDER))
+            generator = torch.Generator().manual_seed(self._order_seed(epoch))
             order = torch.randperm(size, generator=generator).tolist()
         return [order[place % size] for place in range(self._size)]
+
+    def _order_seed(self, epoch: int) -> int:
+        return randomness.mix(self._seed, epoch, _ORDER)
 
     def keys(self, epoch: int, step: int, mine: Sequence[int]) -> Iterator[list[Any]]:
         """What is read for these workers from a step on: step by step, worker by worker; no empty lists."""
