@@ -15,7 +15,7 @@ from cotenant.elastic.contexts import Context
 from cotenant.elastic.hashing import of_generators, of_many, of_tensor, of_value
 from cotenant.errors import InputError
 
-__all__ = ["EVERY", "FOLDER", "FORMAT", "Digests", "Nothing", "open_log"]
+__all__ = ["EVERY", "FOLDER", "FORMAT", "Digests", "open_log"]
 
 FORMAT = 1
 FOLDER = "COTENANT_ELASTIC_DIGESTS"
@@ -24,31 +24,7 @@ EVERY = "COTENANT_ELASTIC_DIGESTS_EVERY"
 """Environment variable: only every so many steps."""
 
 
-class Nothing:
-    """No log is asked for."""
-
-    on = False
-
-    def settled(self, process: Any) -> None:
-        """The process is part of a group, new or changed."""
-
-    def begin(self, step: int) -> None:
-        """Before the turns of a step."""
-
-    def enter(self, worker: int, context: Context, batch: Any) -> None:
-        """A worker's turn begins."""
-
-    def leave(self, worker: int, context: Context) -> None:
-        """A worker's turn is over; gradients are still where autograd left them."""
-
-    def summed(self) -> None:
-        """The mean gradient is in place."""
-
-    def updated(self) -> None:
-        """The script has applied it."""
-
-
-class Digests(Nothing):
+class Digests:
     """Writes one process's file.
 
     Parameters
@@ -60,8 +36,6 @@ class Digests(Nothing):
     parts : mapping
         Optimisers and so on by kind and name, as ``Run.keep`` has them.
     """
-
-    on = True
 
     def __init__(self, folder: Path, every: int, model: Any, parts: Mapping[str, Mapping[str, Any]]) -> None:
         self._folder, self._every, self._parts = folder, every, parts
@@ -189,17 +163,17 @@ def _simple(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def open_log(folder: Path | None, model: Any, parts: Mapping[str, Mapping[str, Any]]) -> Nothing:
-    """What the caller, or the environment, asks for.
+def open_log(model: Any, parts: Mapping[str, Mapping[str, Any]]) -> Digests | None:
+    """What the environment asks for; None if that is nothing.
 
     Raises
     ------
     InputError
     """
-    asked = os.environ.get(FOLDER)
-    if folder is None and not asked:
-        return Nothing()
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        return None
     every = os.environ.get(EVERY, "1")
     if not every.isdigit() or int(every) < 1:
         raise InputError(f"{EVERY} is {every!r}: it must be a number of steps, at least 1")
-    return Digests(folder or Path(str(asked)), int(every), model, parts)
+    return Digests(Path(folder), int(every), model, parts)

@@ -6,19 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from cotenant.elastic.contexts import Context
-from cotenant.elastic.digests import Nothing, open_log
+from cotenant.elastic.digests import Digests, open_log
 from cotenant.elastic.process import Process
 
 __all__ = ["Recorded", "plain_or_recorded"]
 
 
 class Recorded(Process):
-    """As ``Process``; ``record`` says where to."""
+    """As ``Process``, with a log."""
 
-    log: Nothing = Nothing()
-
-    def record(self, log: Nothing) -> None:
-        """Write to this log from now on."""
+    def __init__(self, log: Digests, *given: Any) -> None:
+        super().__init__(*given)
         self.log = log
         self._apart = True  # the gradient of each worker by itself
 
@@ -64,9 +62,5 @@ def plain_or_recorded(model: Any, parts: Any, given: tuple[Any, ...]) -> Process
     ------
     InputError
     """
-    log = open_log(None, model, parts)
-    if not log.on:
-        return Process(*given)
-    process = Recorded(*given)
-    process.record(log)
-    return process
+    log = open_log(model, parts)
+    return Process(*given) if log is None else Recorded(log, *given)
