@@ -12,6 +12,9 @@ from torch.nn import functional
 
 from cotenant import elastic
 
+_TRAINING = runpy.run_path(str(Path(__file__).with_name("training.py")))
+Gpt = _TRAINING["Gpt"]
+
 
 class Vit(nn.Module):
     """Patches of 2 x 2 as words of one encoder layer."""
@@ -25,21 +28,6 @@ class Vit(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.head(self.layer(self.patch(x).flatten(2).transpose(1, 2) + self.place).mean(1))
-
-
-class Gpt(nn.Module):
-    """One causal layer, input and output embeddings tied."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(40, 16)
-        self.register_buffer("mask", torch.triu(torch.full((12, 12), float("-inf")), 1))
-        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.2, batch_first=True)
-        self.head = nn.Linear(16, 40, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, x: Any) -> Any:
-        return self.head(self.layer(self.embed(x), src_mask=self.mask)).mean(1)[:, :4]
 
 
 class Lstm(nn.Module):
@@ -157,7 +145,7 @@ def optimizer(kind: str, parameters: Any) -> Any:
 
 def main(options: dict[str, Any]) -> None:
     """Train; the first process writes a line for each step."""
-    digest = runpy.run_path(str(Path(__file__).with_name("training.py")))["digest"]
+    digest = _TRAINING["digest"]
     kind = options["kind"]
     torch.set_num_threads(1)
     run = elastic.Run(options["workers"], 4, seed=3, order=options.get("order", "blocks"))
