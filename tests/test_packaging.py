@@ -95,8 +95,11 @@ def test_installing_is_quiet_but_not_silent(tmp_path: Path) -> None:
         check=True,
         timeout=60,
     )
-    assert "python -m pip install -q -c constraints.txt -e . version-check-off=1" in done.stdout.splitlines()
+    assert (
+        "python -m pip install -q -c constraints.txt -e .[torch] version-check-off=1"
+        in done.stdout.splitlines()
+    )
     assert done.stdout.splitlines()[-1].startswith("cotenant demo -o demo --force")
     said = done.stderr.splitlines()
-    assert said[0].startswith("installing cotenant into .venv")
+    assert said[0].startswith("installing cotenant with extra torch into .venv")
     assert said[1].startswith("running five policies")

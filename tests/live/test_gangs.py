@@ -41,6 +41,8 @@ while step < int(sys.argv[1]):
         time.sleep(0.05)
 total = sum(p.double().sum() for p in model.parameters())
 print(f"rank {rank} of {size}: {total.item()!r}", flush=True)
+# The group is left by all together: one that is gone early can abort the other in gloo.
+dist.barrier()
 dist.destroy_process_group()
 """
 
@@ -78,7 +80,8 @@ def submitted(scheduler: Scheduler, folder: Path, steps: int) -> int:
 
 def test_two_ranks_train_together_and_fall_together(scheduler: Scheduler, tmp_path: Path) -> None:
     first = submitted(scheduler, tmp_path / "first", 20)
-    scheduler.await_status(first, "done")
+    ended = scheduler.await_status(first, "done", "failed")
+    assert ended["status"] == "done", scheduler.logs(first) + scheduler.logs(first, "stderr")
     lines = sorted(line for line in scheduler.logs(first).splitlines() if line.startswith("rank"))
     assert [line.partition(":")[0] for line in lines] == ["rank 0 of 2", "rank 1 of 2"]
     # Their gradients were averaged at each step, or their parameters would differ.
