@@ -7,10 +7,11 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cotenant.elastic import ddp, identity, scan, state
-from cotenant.elastic.contexts import Buffers, Context, use
+from cotenant.elastic import scan
+from cotenant.elastic.contexts import Context, use
 from cotenant.elastic.exchange import Broken, Group, from_bytes, to_bytes
 from cotenant.elastic.gradients import Staging, share
+from cotenant.elastic.held import Held
 from cotenant.elastic.hung import EXCHANGE, SCRIPT, TURNS
 from cotenant.elastic.members import Finished, Member, Orders, Retired
 from cotenant.elastic.memory import Memory
@@ -20,27 +21,28 @@ from cotenant.elastic.sampling import Loader
 from cotenant.elastic.settings import Settings
 from cotenant.elastic.state import Place
 from cotenant.elastic.transfer import Given, catch_up
-from cotenant.errors import InputError, StateError
-from cotenant.runtime import contents, randomness
+from cotenant.errors import InputError
+from cotenant.runtime import contents
 from cotenant.runtime.run import SUSPENDED, Suspended
 
 __all__ = ["Process", "Settings"]
 
-_WORKER, _BETWEEN = 3, 4
 _TERMINATED = 143  # of a process that was stopped and has nowhere to save
 
 
-class Process:
+class Process(Held):
     """This process and what it holds of the run.
 
     Attributes
     ----------
-    place : Place
-    contexts : list of Context
-        Of all logical workers, as they were after the last step.
-    rank, size, saved : int
-        ``saved`` are the steps that the last checkpoint holds, -1 if there is none.
-    grade : Grade
+    size : int
+        Processes.
+    joined : bool
+        It has the state of the run.
+    given : Given, optional
+        All of a step, for others that may lack it or for this process itself.
+    broken : bool
+        A process was lost after this one had all of a step.
     """
 
     def __init__(
@@ -51,20 +53,11 @@ class Process:
         objects: contents.Objects,
         parts: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        self.settings, self.loader, self.objects = settings, loader, objects
-        self.place = Place()
-        self.rank, self.size = 0, 1
-        self.grade = identity.Grade.BITWISE
-        self.joined = self.in_turns = False
+        super().__init__(settings, loader, model, objects, parts)
+        self.size = 1
+        self.joined = False
         self.given: Given | None = None
         self.broken = False
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._all = list(model.parameters())
-        self._optimizers = parts["optimizer"]
-        self._buffers = Buffers(model)
-        seeds = [randomness.mix(settings.seed, n, _WORKER) for n in range(settings.workers)]
-        self.contexts = [Context.seeded(seed) for seed in seeds]
-        self._between = Context.seeded(randomness.mix(settings.seed, 0, _BETWEEN))
         self._member = Member.from_environment()
         self._group: Group | None = None
         self._memory = Memory()
@@ -75,17 +68,13 @@ class Process:
         self._orders = Orders()
         self._ordered = 0
         self._batches: Iterator[Any] | None = None
-        self.saved = -1
         scan.watch(self, self._optimizers.values())
 
     # -- life ------------------------------------------------------------------------
 
     def open(self) -> None:
         """Load saved state, join the others, and make ready for the first turn."""
-        import numpy as np
-
-        self._scratch = np.random.MT19937(0)
-        self._numpy = self._between.enter(keep=False)
+        self._awake()
         if self._member is None:
             self.load()
             self._settle(None)
@@ -120,58 +109,6 @@ class Process:
         else:
             self._member.stop()
 
-    def identity(self) -> dict[str, str]:
-        """What the bits depend on."""
-        own = {
-            "logical workers": str(self.settings.workers),
-            "order": self.settings.order,
-            "leaves": str(self.settings.leaves),
-            "seed": str(self.settings.seed),
-        }
-        if self.settings.order == "ddp":
-            own |= ddp.identity()
-        return own | self.loader.identity() | identity.environment(self._all, self._optimizers)
-
-    def load(self) -> None:
-        """Newest state of the folder, if there is one."""
-        if self.settings.folder is not None:
-            found = state.newest(self.settings.folder)
-            if found is not None:
-                self.put(*found)
-                self.saved = self.place.step
-
-    def put(self, content: Mapping[str, Any], where: str) -> None:
-        """Become what a state says."""
-        import torch
-
-        there = content["cotenant"]["identity"]
-        if self.settings.adopt_threads:
-            torch.set_num_threads(int(there["CPU threads"]))
-        left = identity.judge(there, self.identity(), self.settings.least, where)
-        self.grade = min(self.grade, left)
-        if len(content["workers"]) != self.settings.workers:
-            raise StateError(
-                f"{where}: {len(content['workers'])} logical workers, {self.settings.workers} here"
-            )
-        self.objects.put(content, where)
-        self.place = Place(*content["cotenant"]["place"])
-        self.contexts = [Context.unpacked(kept) for kept in content["workers"]]
-        self._between = Context.unpacked(content["between"])
-        self._buffers.enter(self.contexts[0].buffers)
-        self._numpy = self._between.enter(keep=False)
-
-    def pack(self) -> dict[str, Any]:
-        """The state after the last step."""
-        between = self._between if self.in_turns else Context.leave(self._numpy)
-        return state.pack(self.objects, self.place, self.identity(), self.contexts, between)
-
-    def save(self) -> None:
-        """Write a checkpoint, on the first process."""
-        if self.settings.folder is None or self.rank or self.saved == self.place.step:
-            return
-        state.save(self.settings.folder, self.pack(), self.place.step, self.settings.keep)
-        self.saved = self.place.step
-
     def advance(self) -> None:
         """The script has applied the gradients."""
         step, epoch, index = self.place
@@ -182,8 +119,6 @@ class Process:
 
     def boundary(self, *, end: bool) -> bool:
         """Between two steps: save, leave, meet the others anew; True if there is nothing more to do."""
-        import torch
-
         every, orders = self.settings.every_steps, self._orders
         due = bool(every) and self.place.step % every == 0
         if end or orders.stop or due or orders.checkpoint > self._ordered:
@@ -192,11 +127,7 @@ class Process:
         if orders.stop and not end:
             self.close()
             raise Suspended(_TERMINATED if self.settings.folder is None else SUSPENDED)
-        if torch.get_num_threads() != self._threads:
-            raise StateError(
-                f"CPU threads were changed from {self._threads} to {torch.get_num_threads()} during the run, which"
-                " changes bits: leave them, or set elastic.Run(threads=...)"
-            )
+        self._check_threads()
         if self._member is not None and self.broken:
             try:
                 self._join()
@@ -378,10 +309,8 @@ class Process:
         self._settle(group)
 
     def _settle(self, group: Group | None) -> None:
-        import torch
-
         self.rank, self.size = (0, 1) if group is None else (group.rank, group.size)
-        self._threads = torch.get_num_threads()
+        self._see_threads()
         settings = self.settings
         shares = share(settings.leaves, self.size)
         first, end = shares[self.rank]

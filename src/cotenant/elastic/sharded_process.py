@@ -14,7 +14,6 @@ from cotenant.elastic.process import Process, Settings
 from cotenant.elastic.sampling import Loader
 from cotenant.elastic.sharded import AGAIN, Again, Sharding, check_optimizers
 from cotenant.elastic.sharded_state import gathered, scattered
-from cotenant.errors import StateError
 from cotenant.runtime import contents
 from cotenant.runtime.run import SUSPENDED, Suspended
 
@@ -48,14 +47,10 @@ class ShardedProcess(Process):
 
     def open(self) -> None:
         """Load saved state."""
-        import numpy as np
-        import torch
-
-        self._scratch = np.random.MT19937(0)
-        self._numpy = self._between.enter(keep=False)
+        self._awake()
         contents.check_loadable(gathered(self.objects.small(), keep=True), "an object given to run.keep()")
         self.load()
-        self._threads = torch.get_num_threads()
+        self._see_threads()
         if self._member is not None:
             self._member.inside()
         self.joined = True
@@ -89,8 +84,6 @@ class ShardedProcess(Process):
 
     def boundary(self, *, end: bool) -> bool:
         """Between two steps: save, or save and leave."""
-        import torch
-
         every, orders = self.settings.every_steps, self._orders
         changed = self._member is not None and not end and orders.generation > self._member.generation
         ordered, self._ordered = orders.checkpoint > self._ordered, max(self._ordered, orders.checkpoint)
@@ -99,11 +92,7 @@ class ShardedProcess(Process):
         if orders.stop and not end:
             self.close()
             raise Suspended(SUSPENDED)
-        if torch.get_num_threads() != self._threads:
-            raise StateError(
-                f"CPU threads were changed from {self._threads} to {torch.get_num_threads()} during the run, which"
-                " changes bits: leave them, or set elastic.Run(threads=...)"
-            )
+        self._check_threads()
         if changed:
             self.close()
             raise Again(AGAIN)

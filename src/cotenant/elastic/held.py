@@ -1,0 +1,128 @@
+"""What a process holds of an elastic run, and how it becomes a file or a message and is taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cotenant.elastic import ddp, identity, state
+from cotenant.elastic.contexts import Buffers, Context
+from cotenant.elastic.sampling import Loader
+from cotenant.elastic.settings import Settings
+from cotenant.elastic.state import Place
+from cotenant.errors import StateError
+from cotenant.runtime import contents, randomness
+
+__all__ = ["Held"]
+
+_WORKER, _BETWEEN = 3, 4
+
+
+class Held:
+    """Settings, model and objects, the contexts of all logical workers, and where in the run they are.
+
+    Attributes
+    ----------
+    place : Place
+    contexts : list of Context
+        Of all logical workers, as they were after the last step.
+    rank, saved : int
+        ``saved`` are the steps that the last checkpoint holds, -1 if there is none.
+    grade : Grade
+    in_turns : bool
+        The turns of a step have begun, and its gradients are not there yet.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        loader: Loader,
+        model: Any,
+        objects: contents.Objects,
+        parts: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self.settings, self.loader, self.objects = settings, loader, objects
+        self.place = Place()
+        self.rank, self.saved = 0, -1
+        self.grade = identity.Grade.BITWISE
+        self.in_turns = False
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._all = list(model.parameters())
+        self._optimizers = parts["optimizer"]
+        self._buffers = Buffers(model)
+        seeds = [randomness.mix(settings.seed, n, _WORKER) for n in range(settings.workers)]
+        self.contexts = [Context.seeded(seed) for seed in seeds]
+        self._between = Context.seeded(randomness.mix(settings.seed, 0, _BETWEEN))
+
+    def _awake(self) -> None:
+        """The process's own generators from here on, until the first turn."""
+        import numpy as np
+
+        self._scratch = np.random.MT19937(0)
+        self._numpy = self._between.enter(keep=False)
+
+    def _see_threads(self) -> None:
+        import torch
+
+        self._threads = torch.get_num_threads()
+
+    def _check_threads(self) -> None:
+        import torch
+
+        if torch.get_num_threads() != self._threads:
+            raise StateError(
+                f"CPU threads were changed from {self._threads} to {torch.get_num_threads()} during the run, which"
+                " changes bits: leave them, or set elastic.Run(threads=...)"
+            )
+
+    def identity(self) -> dict[str, str]:
+        """What the bits depend on."""
+        own = {
+            "logical workers": str(self.settings.workers),
+            "order": self.settings.order,
+            "leaves": str(self.settings.leaves),
+            "seed": str(self.settings.seed),
+        }
+        if self.settings.order == "ddp":
+            own |= ddp.identity()
+        return own | self.loader.identity() | identity.environment(self._all, self._optimizers)
+
+    def load(self) -> None:
+        """Newest state of the folder, if there is one."""
+        if self.settings.folder is not None:
+            found = state.newest(self.settings.folder)
+            if found is not None:
+                self.put(*found)
+                self.saved = self.place.step
+
+    def put(self, content: Mapping[str, Any], where: str) -> None:
+        """Become what a state says."""
+        import torch
+
+        there = content["cotenant"]["identity"]
+        if self.settings.adopt_threads:
+            torch.set_num_threads(int(there["CPU threads"]))
+        left = identity.judge(there, self.identity(), self.settings.least, where)
+        self.grade = min(self.grade, left)
+        if len(content["workers"]) != self.settings.workers:
+            raise StateError(
+                f"{where}: {len(content['workers'])} logical workers, {self.settings.workers} here"
+            )
+        self.objects.put(content, where)
+        self.place = Place(*content["cotenant"]["place"])
+        self.contexts = [Context.unpacked(kept) for kept in content["workers"]]
+        self._between = Context.unpacked(content["between"])
+        self._buffers.enter(self.contexts[0].buffers)
+        self._numpy = self._between.enter(keep=False)
+
+    def pack(self) -> dict[str, Any]:
+        """The state after the last step."""
+        between = self._between if self.in_turns else Context.leave(self._numpy)
+        return state.pack(self.objects, self.place, self.identity(), self.contexts, between)
+
+    def save(self) -> None:
+        """Write a checkpoint, on the first process."""
+        if self.settings.folder is None or self.rank or self.saved == self.place.step:
+            return
+        state.save(self.settings.folder, self.pack(), self.place.step, self.settings.keep)
+        self.saved = self.place.step
