@@ -1,6 +1,6 @@
 """Runs the matrix of equality, and writes it as a page; goes on where it was left.
 
-``python tests/elastic/matrix.py --journal FOLDER -o docs/elastic-matrix.md``
+``python tests/elastic/matrix.py --journal FOLDER -o docs/elastic-matrix.md``; exit code 0 only if every cell is equal.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import json
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 KINDS = ("cnn", "vit", "gpt", "lstm", "dlrm", "gnn", "gan", "diffusion")
 OPTIMIZERS = ("sgd", "adam", "adamw", "adafactor")
@@ -54,7 +57,14 @@ def main(options: dict[str, Any]) -> None:
         Sums._fold = lambda self, node, parts: sum(  # type: ignore[method-assign]
             (parts[key] for key in sorted(parts)), start=0.0
         )
-    load("models").main(options["cell"] | {"log": options["log"]})
+    try:
+        load("models").main(options["cell"] | {"log": options["log"]})
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        said = str(error).splitlines()[0] if str(error) else "no text"
+        at = f"{Path(where.filename).name}:{where.lineno}: {where.line}"
+        Path(f"{options['log']}.error").write_text(f"{type(error).__name__}: {said} (at {at})")
+        raise
 
 
 def changing(play: Any, cell: dict[str, Any]) -> list[str]:
@@ -92,6 +102,16 @@ def run_cell(play: Any, cell: dict[str, Any]) -> str:
     return "equal"
 
 
+def found_in(play: Any, cell: dict[str, Any]) -> str:
+    """As ``run_cell``; of a training that ended with an error, what it said and where."""
+    try:
+        return run_cell(play, cell)
+    except (AssertionError, pytest.fail.Exception) as error:
+        texts = [path.read_text() for path in sorted(play.folder.glob("*.error"))]
+        lines = str(error).splitlines() or ["the training ended with an error"]
+        return f"failed: {texts[0] if texts else lines[0]}"
+
+
 def journalled(folder: Path) -> dict[str, str]:
     """What was found so far, by cell."""
     path = folder / "matrix.jsonl"
@@ -112,13 +132,16 @@ def run(folder: Path, limit_s: float) -> None:
             return
         cell = {"kind": kind, "optimizer": optimizer, "precision": precision, "workers": workers}
         with tempfile.TemporaryDirectory() as scratch:
-            try:
-                found = run_cell(conftest.Play(Path(scratch)), cell)
-            except AssertionError as error:
-                found = f"failed: {str(error).splitlines()[0] if str(error) else 'the training ended with an error'}"
+            found = found_in(conftest.Play(Path(scratch)), cell)
         with (folder / "matrix.jsonl").open("a") as file:
             file.write(json.dumps([name, found]) + "\n")
         print(f"{name}: {found}", file=sys.stderr, flush=True)
+
+
+def code(done: dict[str, str]) -> int:
+    """Exit code: 0 if all cells were run and are equal."""
+    cells = itertools.product(KINDS, OPTIMIZERS, PRECISIONS, WORKERS)
+    return int(any(done.get(" ".join(map(str, cell))) != "equal" for cell in cells))
 
 
 def page(done: dict[str, str]) -> str:
@@ -151,7 +174,7 @@ def page(done: dict[str, str]) -> str:
     return "\n".join([*text, "", "Not equal:", "", *others] if others else text) + "\n"
 
 
-def command() -> None:
+def command() -> int:
     """See above."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--journal", type=Path, required=True, help="folder of what was found so far")
@@ -162,9 +185,11 @@ def command() -> None:
     given = parser.parse_args()
     given.journal.mkdir(parents=True, exist_ok=True)
     run(given.journal, given.limit)
+    done = journalled(given.journal)
     if given.output is not None:
-        given.output.write_text(page(journalled(given.journal)))
+        given.output.write_text(page(done))
+    return code(done)
 
 
 if __name__ == "__main__":
-    command()
+    sys.exit(command())

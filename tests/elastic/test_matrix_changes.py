@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +34,17 @@ def test_one_then_four_two_three_processes_give_the_same_bits(play: Any, cell: d
     alone = play.alone(script="matrix.py", cell=cell)
     assert matrix.changing(play, cell) == alone
     assert play.processes == [1, *matrix.CHANGES]
+
+
+def test_what_a_cell_that_fails_said_is_kept(play: Any) -> None:
+    found = matrix.found_in(play, CELL | {"kind": "nothing"})
+    assert found.startswith("failed: KeyError: 'nothing' (at models.py:")
+
+
+def test_the_command_is_content_only_with_every_cell_equal() -> None:
+    names = itertools.product(matrix.KINDS, matrix.OPTIMIZERS, matrix.PRECISIONS, matrix.WORKERS)
+    done = dict.fromkeys((" ".join(map(str, name)) for name in names), "equal")
+    assert matrix.code(done) == 0
+    one = next(iter(done))
+    assert matrix.code(done | {one: "differs on 2 processes"}) == 1
+    assert matrix.code({name: found for name, found in done.items() if name != one}) == 1
