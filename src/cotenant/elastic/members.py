@@ -20,10 +20,12 @@ from cotenant.elastic.exchange import Broken, Group
 from cotenant.elastic.hung import JOIN
 from cotenant.errors import InputError
 
-__all__ = ["ADDRESS", "Finished", "Member", "Orders", "Retired"]
+__all__ = ["ADDRESS", "MOST", "Finished", "Member", "Orders", "Retired"]
 
 ADDRESS = "COTENANT_ELASTIC"
 """Environment variable of a supervised process: HOST:PORT:NAME."""
+MOST = "COTENANT_ELASTIC_MOST"
+"""Another: how many processes there may be at most."""
 _POLL_S = 0.02
 
 

@@ -2,68 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from cotenant.elastic import ddp, scan
 from cotenant.elastic.adopt import adopt
+from cotenant.elastic.folders import use_folder
 from cotenant.elastic.gradients import Order
 from cotenant.elastic.identity import Grade
+from cotenant.elastic.members import MOST
 from cotenant.elastic.process import Process, Settings
 from cotenant.elastic.sampling import Last, Loader
+from cotenant.elastic.settings import whole
+from cotenant.elastic.step import Step
 from cotenant.elastic.telling import Telling, state_folder
 from cotenant.errors import InputError, MissingExtraError
 from cotenant.runtime import contents, randomness
 
 __all__ = ["Run", "Step"]
-
-
-class Step:
-    """One global step: iterate over it for the batches of this process's logical workers.
-
-    Attributes
-    ----------
-    number : int
-        Of the step, from 0, over all epochs.
-    epoch, index : int
-        Epoch, and step of it.
-    last : bool
-        The last of its epoch.
-    """
-
-    def __init__(self, process: Process, last: bool) -> None:
-        self._process = process
-        self.number, self.epoch, self.index = process.place
-        self.last = last
-        self.done = False
-
-    def __iter__(self) -> Iterator[Any]:
-        if self.done:
-            raise InputError(f"step {self.number} has had its turns: one inner loop for each step")
-        self._process.begin_turns()
-        while True:
-            yield from self._process.turns()
-            if self._process.end_turns():
-                break
-        self.done = True
-
-    def note(self, **values: float) -> None:
-        """Within a turn: note numbers of this logical worker (its loss, say), see ``mean``."""
-        self._process.note({name: float(value) for name, value in values.items()})
-
-    def mean(self, name: str) -> float:
-        """After the turns: the mean of what the logical workers noted, summed in their order.
-
-        Raises
-        ------
-        InputError
-            If nobody noted such a thing.
-        """
-        noted = [c.notes[name] for c in self._process.contexts if name in c.notes]
-        if not noted or not self.done:
-            raise InputError(f"nothing noted as {name!r}: call step.note({name}=...) in the inner loop first")
-        return sum(noted) / len(noted)
 
 
 class Run:
@@ -119,33 +78,33 @@ class Run:
             import torch
         except ImportError:
             raise MissingExtraError("elastic training", "torch") from None
-        most = workers if max_processes is None else max_processes
-        if workers < 1 or most < 1 or workers % most:
-            raise InputError(
-                f"workers={workers}, max_processes={most}: both must be at least 1, and max_processes a divisor of"
-                " workers"
-            )
+        workers = whole("workers", workers, 1)
+        most = workers if max_processes is None else whole("max_processes", max_processes, 1)
+        if workers % most:
+            raise InputError(f"workers={workers}, max_processes={most}: it must be a divisor of workers")
         if order not in ("blocks", "sequence", "ddp"):
             raise InputError(f"order is {order!r}: it must be blocks, sequence or ddp")
         if least.upper() not in Grade.__members__:
             raise InputError(f"least is {least!r}: it must be bitwise, statistical or changed")
         if order == "ddp":
             ddp.check_version(strict=least == "bitwise")
+        leaves = most if order == "blocks" else workers
+        _check_wanted(leaves, os.environ.get(MOST, ""))
         if threads is not None:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(whole("threads", threads, 1))
         if deterministic:
             torch.use_deterministic_algorithms(True)
             torch.utils.deterministic.fill_uninitialized_memory = False
             torch.backends.cudnn.benchmark = False
         self._settings = Settings(
             workers=workers,
-            leaves=most if order == "blocks" else workers,
+            leaves=leaves,
             most=most,
-            seed=seed,
+            seed=whole("seed", seed),
             order=order,
             folder=state_folder(state),
-            every_steps=every_steps,
-            keep=keep,
+            every_steps=whole("every_steps", every_steps, 0),
+            keep=whole("keep", keep, 1),
             least=Grade[least.upper()],
             adopt_threads=threads is None,
         )
@@ -153,7 +112,7 @@ class Run:
         self._process: Process | None = None
         self._model: Any = None
         self._sharding: Any = None
-        randomness.seed_all(randomness.mix(seed, 0, 0))
+        randomness.seed_all(randomness.mix(self._settings.seed, 0, 0))
 
     def prepare(
         self,
@@ -190,6 +149,7 @@ class Run:
         InputError
             If the model or the data set cannot be elastic; names the module.
         """
+        batch_size = whole("batch_size", batch_size, 1)
         scan.check_model(model)
         if shard is not None:
             from cotenant.elastic.sharded import Sharding
@@ -224,7 +184,9 @@ class Run:
 
         Data set, batch size, ``drop_last`` and the options of loading are taken from the loader. With a
         ``DistributedSampler`` of ``run.workers`` processes (of any rank) each logical worker reads the samples of
-        the process of its number, also what shuffles them (``seed``; ``set_epoch`` is done by the run).
+        the process of its number, also what shuffles them (``seed``; ``set_epoch`` is done by the run). With
+        ``shuffle=True`` each epoch's order is drawn from the run's seed, with ``shuffle=False`` it is the data
+        set's.
 
         Parameters
         ----------
@@ -322,25 +284,45 @@ class Run:
     def steps(self, loader: Loader, epochs: int) -> Iterator[Step]:
         """All steps from where the run is to the end of the last epoch; ``epochs`` counts those of the whole run.
 
-        Here saved state is loaded, processes come and go, and checkpoints are written.
+        Here saved state is loaded, processes come and go, and checkpoints are written. One loop for each ``Run``:
+        what is to be done after an epoch is done in it, where ``step.last`` is true.
 
         Raises
         ------
         InputError
-            If something has been left out, or the inner loop of a step was not run to its end.
+            If something has been left out, the inner loop of a step was not run to its end, a second loop is
+            begun, or another run uses the state folder.
         StateError
             Saved state that cannot be used, or of which less than ``least`` is left.
         """
+        epochs = whole("epochs", epochs, 1)
         if self._model is None or not isinstance(loader, Loader):
             raise InputError("steps() takes the loader that run.prepare(model, dataset, ...) gave")
         if not self._parts.get("optimizer"):
             raise InputError("no optimiser is kept: call run.keep(optimizer=...) before run.steps()")
         scan.check_optimizers(self._model, self._parts["optimizer"])
+        return self._steps(loader, epochs)
+
+    def _steps(self, loader: Loader, epochs: int) -> Iterator[Step]:
+        if self._process is not None:
+            raise InputError(
+                f"a second run.steps(): the first one has done {self._process.place.step} steps; one loop goes through"
+                " all epochs, what follows an epoch is done in it if step.last; another training needs another"
+                " elastic.Run"
+            )
+        with use_folder(self._settings.folder):
+            yield from self._loop(loader, epochs)
+
+    def _loop(self, loader: Loader, epochs: int) -> Iterator[Step]:
         process = self._make(loader)
         self._process = process
         process.open()
         telling = Telling(process, epochs * loader.steps)
         telling.opened()
+        if process.place.epoch >= epochs and self.first:
+            sys.stderr.write(
+                f"cotenant: saved state of {process.place.step} steps: all {epochs} epochs are done, no step is left\n"
+            )
         while process.place.epoch < epochs:
             last = process.place.within + 1 == loader.steps
             step = Step(process, last)
@@ -356,3 +338,12 @@ class Run:
             if over:
                 break
         process.close()
+
+
+def _check_wanted(leaves: int, most: str) -> None:
+    """See that the supervisor will not start more processes than can share the work."""
+    if most.isdigit() and int(most) > leaves:
+        raise InputError(
+            f"up to {most} processes are to be started, the run is made for {leaves} at most: raise"
+            f" elastic.Run(max_processes=...), or ask for fewer, --elastic 1:{leaves}"
+        )

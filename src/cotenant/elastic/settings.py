@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cotenant.elastic import identity
 from cotenant.elastic.gradients import Order
+from cotenant.errors import InputError
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "whole"]
 
 
 class Settings(NamedTuple):
@@ -30,3 +32,27 @@ class Settings(NamedTuple):
     keep: int
     least: identity.Grade
     adopt_threads: bool
+
+
+def whole(name: str, value: Any, least: int | None = None) -> int:
+    """A whole number, also one of NumPy's or PyTorch's.
+
+    Raises
+    ------
+    InputError
+        If it is another kind of thing (True is none, and 2.0 neither), or less than ``least``.
+
+    >>> whole("epochs", 3, 1)
+    3
+    """
+    wanted = "a whole number" if least is None else f"a whole number, at least {least}"
+    try:
+        # Of a tensor or array of one truth value an index would be made, too.
+        number = None if "bool" in str(getattr(value, "dtype", type(value))) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise InputError(f"{name} is {value!r}, of type {type(value).__name__}: it must be {wanted}")
+    if least is not None and number < least:
+        raise InputError(f"{name} is {number}: it must be {wanted}")
+    return number

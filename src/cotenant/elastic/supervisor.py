@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.elastic.hung import Hung
-from cotenant.elastic.members import ADDRESS, Orders
+from cotenant.elastic.members import ADDRESS, MOST, Orders
 from cotenant.elastic.slots import Control, Slot, surplus
 from cotenant.errors import InputError, MissingExtraError
 
@@ -311,7 +311,7 @@ class Supervisor:
         self._count += 1
         address = f"127.0.0.1:{self._store.port}:{name}"
         self._where[name] = slot
-        self._running[name] = self._start({**dict(slot.environment), ADDRESS: address})
+        self._running[name] = self._start({**dict(slot.environment), ADDRESS: address, MOST: str(self._most)})
         slot.pin(self._running[name].pid)
 
     def _popen(self, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
