@@ -7,15 +7,15 @@ attempt and its devices, which nothing overrides: a job must not see a device th
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 
 from cotenant.executors.local.devices import Device
 from cotenant.executors.local.layout import attempt_folder, job_folder
+from cotenant.executors.local.ports import free_port
 from cotenant.model.liveports import Launch
 
-__all__ = ["PASSED", "THREADS", "environment", "free_port", "ranks", "words"]
+__all__ = ["PASSED", "THREADS", "environment", "ranks", "words"]
 
 PASSED = (
     "PATH",
@@ -82,7 +82,7 @@ def environment(
         # started as the command, counts its own.
         env["COTENANT_GPUS"] = str(max(len(devices), launch.gpus))
         env.setdefault("MASTER_ADDR", "127.0.0.1")
-        env.setdefault("MASTER_PORT", str(free_port()))
+        env.setdefault("MASTER_PORT", str(free_port(folder)))
     return env
 
 
@@ -116,13 +116,6 @@ def words(launch: Launch, devices: Sequence[Device]) -> list[str]:
             place.append(f"cores={','.join(str(core) for core in sorted(device.cores))}")
         found += ["--place", " ".join(place)]
     return [*found, "--", *launch.command]
-
-
-def free_port() -> int:
-    """A port of the loopback address that is free now; who binds it first has it."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def own_environment() -> Mapping[str, str]:

@@ -73,11 +73,13 @@ def prepare(  # noqa: PLR0917
     # What back ends look up before the whole is known.
     attempt.spec = {"cpu_milli": launch.cpu_milli, "host_memory_bytes": launch.host_memory_bytes}
     applied = holding.apply(attempt)
+    env = environment(launch, held, state_dir, applied.env, base)
     attempt.spec = {
         **_words(launch, limits, state_dir),
         "command": words(launch, held),
         "cwd": launch.cwd or str(job / "work"),
-        "env": environment(launch, held, state_dir, applied.env, base),
+        "env": env,
+        "port": 0 if "MASTER_PORT" in launch.env else int(env.get("MASTER_PORT", 0)),
         "ranks": ranks(launch, held),
         "cores": sorted({core for device in held for core in device.cores}),
         "procs": list(applied.procs),

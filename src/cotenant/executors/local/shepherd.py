@@ -36,6 +36,7 @@ from cotenant.executors.local.birth import become_subreaper, start
 from cotenant.executors.local.duty import DutyCycle
 from cotenant.executors.local.freezing import Freezer
 from cotenant.executors.local.outputs import OutputFile
+from cotenant.executors.local.ports import taken
 from cotenant.executors.local.stepcount import StepCounter
 from cotenant.executors.local.stopping import Stop
 from cotenant.executors.local.trees import TreeClock, descendants, hold_still, signal_tree
@@ -291,16 +292,16 @@ class Shepherd:
             layout.read_word(self.status, at)
             for at in (layout.STEPS_AT, layout.STATE_STEP_AT, layout.FLAGS_AT)
         )
-        saved = saved_as_asked(flags, state_step, steps)
         outcome, code, number, detail = "not-started", 0, 0, problem
         if not problem:
             outcome, code, number, detail = judge(
                 self.codes,
                 asked=self.asked,
-                saved=saved,
+                saved=saved_as_asked(flags, state_step, steps),
                 memory_kills=sum(kills(path) for path in self.spec.get("oom_files", ())),
                 machine_kills=machine_kills() - self.machine_kills,
                 tail=self.outputs[1].tail[-2048:] if len(self.outputs) > 1 else b"",
+                taken=taken(self.spec, self.outputs),
             )
         used = os.times()
         self._write_end(

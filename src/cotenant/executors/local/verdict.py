@@ -29,7 +29,14 @@ def saved_as_asked(flags: int, state_step: int, steps: int) -> bool:
 
 
 def judge(
-    codes: list[int], *, asked: str, saved: bool, memory_kills: int, machine_kills: int, tail: bytes
+    codes: list[int],
+    *,
+    asked: str,
+    saved: bool,
+    memory_kills: int,
+    machine_kills: int,
+    tail: bytes,
+    taken: str = "",
 ) -> tuple[str, int, int, str]:
     """Outcome, exit code, signal and a sentence.
 
@@ -46,6 +53,8 @@ def judge(
         the whole machine.
     tail : bytes
         The end of its errors.
+    taken : str
+        What others took from it before it could begin: no fault of its own.
 
     Examples
     --------
@@ -74,6 +83,8 @@ def judge(
     said = next((word.decode() for word in MEMORY_WORDS if word in tail), "")
     if not asked and said:
         return "out-of-memory", code, number, f"its last words name it: {said}"
+    if not asked and taken:
+        return "lost", code, number, taken
     if asked:
         return "killed", code, number, f"stopped as asked ({asked})"
     if number:
