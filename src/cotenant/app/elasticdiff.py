@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cotenant.app.console import print_json, say
+from cotenant.app.elasticcheck import check
 
 __all__ = ["add_to"]
 
@@ -16,6 +17,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     group = typer.Typer(help="Look into elastic runs.", no_args_is_help=True)
     group.command("diff")(diff)
+    group.command("check")(check)
     group.callback()(lambda: None)
     app.add_typer(group, name="elastic", rich_help_panel="Train")
 

@@ -1,0 +1,169 @@
+"""Where values come from: the number of processes, the rank, the clock, chance, the machine."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from cotenant.elastic.checks.source import Function, Source, written
+
+__all__ = ["COUNT", "HASH", "MACHINE", "NOW", "ORIGINS", "RANK", "Origins"]
+
+COUNT, RANK, NOW, HASH, MACHINE = "count", "rank", "now", "hash", "machine"
+ORIGINS = {
+    COUNT: "the number of processes",
+    RANK: "the number of this process",
+    NOW: "the time, or the state of the machine at this moment",
+    HASH: "something that is new in each process",
+    MACHINE: "the machine",
+}
+"""In words."""
+
+_CALLS = {
+    COUNT: "get_world_size device_count num_gpus local_size horovod.torch.size",
+    RANK: "get_rank get_node_local_rank local_rank current_device",
+    NOW: "time.time time.time_ns time.monotonic time.monotonic_ns time.perf_counter time.process_time time.strftime"
+    " datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today timeit.default_timer"
+    " torch.cuda.mem_get_info torch.cuda.memory_allocated torch.cuda.memory_reserved psutil.virtual_memory"
+    " torch.seed torch.initial_seed torch.random.seed",
+    HASH: "hash id os.getpid os.urandom uuid.uuid1 uuid.uuid4 secrets.randbits secrets.randbelow secrets.token_bytes"
+    " random.SystemRandom",
+    MACHINE: "os.cpu_count multiprocessing.cpu_count os.sched_getaffinity os.process_cpu_count psutil.cpu_count"
+    " socket.gethostname platform.node get_device_properties get_device_capability get_device_name"
+    " is_bf16_supported",
+}
+_ATTRIBUTES = {
+    COUNT: "world_size num_processes num_replicas ngpus_per_node n_gpu num_gpus n_gpus nproc_per_node",
+    RANK: "local_rank global_rank process_index local_process_index node_rank",
+}
+_VARIABLES = {
+    COUNT: "WORLD_SIZE LOCAL_WORLD_SIZE SLURM_NTASKS SLURM_NPROCS OMPI_COMM_WORLD_SIZE PMI_SIZE NPROC_PER_NODE",
+    RANK: "RANK LOCAL_RANK SLURM_PROCID SLURM_LOCALID OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_LOCAL_RANK",
+    MACHINE: "SLURM_CPUS_PER_TASK OMP_NUM_THREADS MKL_NUM_THREADS HOSTNAME",
+}
+_PARAMETERS = {COUNT: "world_size n_gpus num_gpus nprocs ngpus_per_node", RANK: "rank local_rank global_rank"}
+"""Names that a function of a script with processes of its own is called with."""
+_THROUGH = {
+    "int",
+    "float",
+    "str",
+    "max",
+    "min",
+    "round",
+    "abs",
+    "bool",
+    "len",
+    "sum",
+    "pow",
+    "list",
+    "divmod",
+}
+"""What these are given goes on in what they give."""
+
+
+def _table(names: dict[str, str]) -> dict[str, str]:
+    return {name: kind for kind, text in names.items() for name in text.split()}
+
+
+class Origins:
+    """Where the values of one file come from.
+
+    Parameters
+    ----------
+    source : Source
+    distributed : bool
+        Whether the script has processes of its own: then parameters called ``rank`` are one.
+    """
+
+    def __init__(self, source: Source, *, distributed: bool) -> None:
+        self._source = source
+        self._calls, self._attributes = _table(_CALLS), _table(_ATTRIBUTES)
+        self._variables = _table(_VARIABLES)
+        self._known: dict[tuple[Function | None, str], frozenset[str]] = {}
+        if distributed:
+            for node in source.nodes:
+                if isinstance(node, Function):
+                    for one in [*node.args.args, *node.args.kwonlyargs]:
+                        kind = _table(_PARAMETERS).get(one.arg)
+                        if kind:
+                            self._known[node, one.arg] = frozenset({kind})
+        # What is assigned below may be used above: in a loop, or a method that is called later.
+        for _ in range(3):
+            for scope, name, value in self._assignments():
+                self._known[scope, name] = self._known.get((scope, name), frozenset()) | self.of(value)
+
+    def _assignments(self) -> Iterator[tuple[Function | None, str, ast.expr]]:
+        for node in self._source.nodes:
+            if isinstance(node, ast.Assign):
+                pairs = [pair for target in node.targets for pair in _pairs(target, node.value)]
+            elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+                pairs = [(node.target, node.value)]
+            else:
+                continue
+            scope = self._source.function(node)
+            for target, value in pairs:
+                if isinstance(target, ast.Name):
+                    yield scope, target.id, value
+                elif isinstance(target, ast.Attribute):
+                    yield None, written(target), value
+
+    def of(self, node: ast.AST | None) -> frozenset[str]:
+        """What an expression comes from."""
+        if isinstance(node, ast.Name):
+            return self._of_name(node)
+        if isinstance(node, ast.Attribute):
+            own = self._attributes.get(node.attr)
+            known = self._known.get((None, written(node)), frozenset())
+            return known | frozenset({own} if own else ())
+        if isinstance(node, ast.Subscript):
+            name = self._source.name(node.value)
+            if name.endswith("environ"):
+                return self._of_variable(node.slice)
+            return self.of(node.value)
+        if isinstance(node, ast.Call):
+            return self._of_call(node)
+        if isinstance(
+            node, (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Tuple, ast.List)
+        ):
+            return frozenset().union(*(self.of(child) for child in ast.iter_child_nodes(node)))
+        if isinstance(node, (ast.JoinedStr, ast.FormattedValue, ast.Starred, ast.NamedExpr)):
+            return frozenset().union(*(self.of(child) for child in ast.iter_child_nodes(node)))
+        return frozenset()
+
+    def _of_name(self, node: ast.Name) -> frozenset[str]:
+        scopes: list[Function | None] = [f for f in self._source.around(node) if isinstance(f, Function)]
+        for scope in [*scopes, None]:
+            if (scope, node.id) in self._known:
+                return self._known[scope, node.id]
+        return frozenset()
+
+    def _of_variable(self, node: ast.AST) -> frozenset[str]:
+        value = node.value if isinstance(node, ast.Constant) else None
+        kind = self._variables.get(str(value))
+        return frozenset({kind} if kind else ())
+
+    def _of_call(self, node: ast.Call) -> frozenset[str]:
+        name = self._source.name(node.func)
+        last = name.rpartition(".")[2]
+        if name.endswith(("environ.get", "os.getenv")) or name == "getenv":
+            return self._of_variable(node.args[0]) if node.args else frozenset()
+        kind = self._calls.get(name) or (self._calls.get(last) if "." in name or last == name else None)
+        if kind and (last not in ("hash", "id") or name == last):
+            return frozenset({kind})
+        if name in _THROUGH or name.startswith("math."):
+            return frozenset().union(*(self.of(one) for one in node.args))
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("total_seconds", "timestamp", "item"):
+            return self.of(node.func.value)
+        return frozenset()
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets and their values; of an unpacking whose parts are not seen, each has all."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        yield target, value
+    elif isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+        for one, other in zip(target.elts, value.elts, strict=True):
+            yield from _pairs(one, other)
+    else:
+        for one in target.elts:
+            yield from _pairs(one, value)
