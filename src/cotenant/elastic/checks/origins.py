@@ -114,7 +114,7 @@ class Origins:
         if isinstance(node, ast.Attribute):
             own = self._attributes.get(node.attr)
             known = self._known.get((None, written(node)), frozenset())
-            return known | frozenset({own} if own else ())
+            return known | self.of(node.value) | frozenset({own} if own else ())
         if isinstance(node, ast.Subscript):
             name = self._source.name(node.value)
             if name.endswith("environ"):
