@@ -39,17 +39,17 @@ def load(name: str) -> Any:
 
 def main(options: dict[str, Any]) -> None:
     """In a process of the training: a step begins when the gate's file says so, if there is one."""
-    from cotenant.elastic import run
+    from cotenant.elastic import step
 
     if "gate" in options:
-        gate, plain = Path(options["gate"]), run.Step.__iter__
+        gate, plain = Path(options["gate"]), step.Step._loop
 
-        def held(self: Any) -> Any:
+        def held(self: Any, part: Any) -> Any:
             while int(gate.read_text()) < self.number:
                 time.sleep(0.005)
-            return plain(self)
+            return plain(self, part)
 
-        run.Step.__iter__ = held  # type: ignore[method-assign]
+        step.Step._loop = held  # type: ignore[method-assign]
     if options.get("wrong"):
         from cotenant.elastic.sums import Sums
 
@@ -164,7 +164,8 @@ def page(done: dict[str, str]) -> str:
         "",
         f"`=`: after each of {STEPS} steps parameters, buffers, optimiser and scaler state and the mean loss have the same SHA-256 alone, under",
         "a supervisor on 1, 2, 3 and 4 processes, and on 1, 4, 4, 2, 3, 3 processes in steps 0 to 5. `X`: see below. Empty: not run.",
-        "The GAN's two losses are taken in one inner loop, the judge's on detached pictures; each of the two optimisers is stepped after it.",
+        "The GAN has two inner loops and an update after each: the judge's, then the generator's through the updated judge.",
+        "Under fp16 the LSTM's recurrent layer computes in fp32: oneDNN has no fp16 LSTM on this CPU (`could not create a primitive`).",
         f"{equal} of {len(columns) * len(KINDS) * len(WORKERS)} cells are equal, {len(others)} are not, the others were not run.",
         "",
         head,

@@ -1,4 +1,4 @@
-"""Eight kinds of models, small, for the matrix of equality: model, data, and the losses of a turn."""
+"""Eight kinds of models, small, for the matrix of equality: model, data, and the loss of a turn."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Gnn(nn.Module):
 
 
 class Gan(nn.Module):
-    """Generator and discriminator; both get their gradients in one turn, and have an optimiser each."""
+    """Generator and judge, an inner loop and an optimiser each; the judge is updated first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,20 +125,19 @@ def build(kind: str) -> tuple[Any, Any]:
     return model, torch.utils.data.TensorDataset(x, labels)
 
 
-def losses(kind: str, model: Any, x: Any, y: Any) -> list[tuple[Any, Any]]:
-    """Losses of a turn, and of which parameters each gives the gradient (None: all)."""
+def loss_of(kind: str, model: Any, x: Any, y: Any, number: int = 0) -> Any:
+    """Loss of a turn in the first, second, ... inner loop of a step."""
     if kind == "gan":
-        real = x.flatten(1)
         fake = model.maker(torch.randn(len(x), 6))
-        loss = functional.softplus
-        judge = loss(-model.judge(real)).mean() + loss(model.judge(fake.detach())).mean()
-        maker = loss(-model.judge(fake)).mean()
-        return [(judge, list(model.judge.parameters())), (maker, list(model.maker.parameters()))]
+        soft = functional.softplus
+        if number:
+            return soft(-model.judge(fake)).mean()
+        return soft(-model.judge(x.flatten(1))).mean() + soft(model.judge(fake.detach())).mean()
     if kind == "diffusion":
         level, noise = torch.rand(len(x), 1), torch.randn_like(x)
         part = level[:, :, None, None]
-        return [(functional.mse_loss(model(x * (1 - part) + noise * part, level).float(), noise), None)]
-    return [(functional.cross_entropy(model(x).float(), y), None)]
+        return functional.mse_loss(model(x * (1 - part) + noise * part, level).float(), noise)
+    return functional.cross_entropy(model(x).float(), y)
 
 
 def optimizer(kind: str, parameters: Any) -> Any:
@@ -163,18 +162,17 @@ def main(options: dict[str, Any]) -> None:
     scaler = torch.amp.GradScaler("cpu", enabled=half is torch.float16, init_scale=2.0**10)
     run.keep(optimizers, scaler=scaler)
     for step in run.steps(loader, epochs=1):
-        for x, y in step:
-            with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
-                found = losses(kind, model, x, y)
-            for loss, inputs in found:
-                scaler.scale(loss).backward(inputs=inputs, retain_graph=len(found) > 1)
-            step.note(loss=found[0][0].item())
-        for one in optimizers:
+        for number, one in enumerate(optimizers):
+            for x, y in step.turn(one) if len(optimizers) > 1 else step:
+                with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
+                    loss = loss_of(kind, model, x, y, number)
+                scaler.scale(loss).backward()
+                step.note(**{f"loss{number}": loss.item()})
             scaler.step(one)
             one.zero_grad()
         scaler.update()
         if run.first:
             states = [model.state_dict(), [one.state_dict() for one in optimizers], scaler.state_dict()]
             with Path(options["log"]).open("a") as file:
-                text = digest([*states, step.mean("loss")])
+                text = digest([*states, [step.mean(f"loss{n}") for n in range(len(optimizers))]])
                 file.write(f"{step.number} {text} {run.processes}\n")

@@ -28,8 +28,8 @@ class Context:
         Those that any worker has changed so far, by name.
     notes : dict of str to float
         What the script noted in the worker's last turn.
-    arrival : tuple of int
-        The order in which the first step's gradients arrived, if it counts: numbers of parameters.
+    arrival : dict of str to tuple of int
+        The order in which the first gradients arrived, if it counts: numbers of parameters, for each kind of inner loop.
     """
 
     __slots__ = ("_cuda", "_numpy", "_python", "_torch", "arrival", "buffers", "notes")
@@ -38,7 +38,7 @@ class Context:
         self._python, self._numpy, self._torch, self._cuda = python, numpy, torch, cuda
         self.buffers: dict[str, Any] = {}
         self.notes: dict[str, float] = {}
-        self.arrival: tuple[int, ...] = ()
+        self.arrival: dict[str, tuple[int, ...]] = {}
 
     @classmethod
     def seeded(cls, seed: int) -> Context:
@@ -113,7 +113,10 @@ class Context:
         generator.state = randomness.rebuilt(kept["numpy"])
         context = cls((version, tuple(words.tolist()), gauss), generator, kept["torch"], kept["cuda"])
         context.buffers, context.notes = dict(kept["buffers"]), dict(kept["notes"])
-        context.arrival = tuple(kept.get("arrival", ()))
+        arrival = kept.get("arrival", {})
+        # Written by earlier versions: of the one loop that they had.
+        loops = arrival if isinstance(arrival, Mapping) else {"": arrival} if arrival else {}
+        context.arrival = {name: tuple(order) for name, order in loops.items()}
         return context
 
 

@@ -29,6 +29,10 @@ class Held:
     rank, saved : int
         ``saved`` are the steps that the last checkpoint holds, -1 if there is none.
     grade : Grade
+    parameters : list of Parameter
+        Those that take gradients.
+    optimizers : mapping
+        By name.
     in_turns : bool
         The turns of a step have begun, and its gradients are not there yet.
     """
@@ -46,9 +50,9 @@ class Held:
         self.rank, self.saved = 0, -1
         self.grade = identity.Grade.BITWISE
         self.in_turns = False
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
         self._all = list(model.parameters())
-        self._optimizers = parts["optimizer"]
+        self.optimizers = parts["optimizer"]
         self._buffers = Buffers(model)
         seeds = [randomness.mix(settings.seed, n, _WORKER) for n in range(settings.workers)]
         self.contexts = [Context.seeded(seed) for seed in seeds]
@@ -85,7 +89,7 @@ class Held:
         }
         if self.settings.order == "ddp":
             own |= ddp.identity()
-        return own | self.loader.identity() | identity.environment(self._all, self._optimizers)
+        return own | self.loader.identity() | identity.environment(self._all, self.optimizers)
 
     def load(self) -> None:
         """Newest state of the folder, if there is one."""

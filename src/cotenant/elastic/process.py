@@ -15,12 +15,13 @@ from cotenant.elastic.held import Held
 from cotenant.elastic.hung import EXCHANGE, SCRIPT, TURNS
 from cotenant.elastic.members import Finished, Member, Orders, Retired
 from cotenant.elastic.memory import Memory
+from cotenant.elastic.parts import WHOLE, Aside, Batches, Given, Part, Record
 from cotenant.elastic.reduction import staging
 from cotenant.elastic.rings import Rings
 from cotenant.elastic.sampling import Loader
 from cotenant.elastic.settings import Settings
 from cotenant.elastic.state import Place
-from cotenant.elastic.transfer import Given, catch_up
+from cotenant.elastic.transfer import catch_up
 from cotenant.errors import InputError
 from cotenant.runtime import contents
 from cotenant.runtime.run import SUSPENDED, Suspended
@@ -43,6 +44,12 @@ class Process(Held):
         All of a step, for others that may lack it or for this process itself.
     broken : bool
         A process was lost after this one had all of a step.
+    part : int
+        Inner loops of this step that are over.
+    record : Record, optional
+        What somebody lacks who comes now, if one of them is over.
+    replay : list of Given
+        Of inner loops that were over when this process came, and its script has not come to.
     """
 
     def __init__(
@@ -58,17 +65,23 @@ class Process(Held):
         self.joined = False
         self.given: Given | None = None
         self.broken = False
+        self.part = 0
+        self.record: Record | None = None
+        self.replay: list[Given] = []
+        self._part = WHOLE
+        self._aside = Aside(())
         self._member = Member.from_environment()
         self._group: Group | None = None
         self._memory = Memory()
         self._staging: Staging | Rings
+        self._stagings: dict[Part, Staging | Rings] = {}
         self._apart = False
         self._fresh: dict[int, Context] = {}
         self._notes: dict[str, float] = {}
         self._orders = Orders()
         self._ordered = 0
-        self._batches: Iterator[Any] | None = None
-        scan.watch(self, self._optimizers.values())
+        self._batches = Batches(loader)
+        scan.watch(self, self.optimizers.values())
 
     # -- life ------------------------------------------------------------------------
 
@@ -85,7 +98,7 @@ class Process(Held):
             contents.check_loadable(self.objects.small(), "an object given to run.keep()")
             if self._member.newest():
                 # The others train meanwhile; at the first exchange they would wait for memory to be made.
-                self._memory.warm(self._parameters, self.settings.order)
+                self._memory.warm(self.parameters, self.settings.order)
             try:
                 self._join()
             except Finished:
@@ -114,8 +127,8 @@ class Process(Held):
         step, epoch, index = self.place
         whole = index + 1 == self.loader.steps
         self.place = Place(step + 1, epoch + whole, 0 if whole else index + 1)
-        if whole:
-            self._batches = None
+        self.part, self.record = 0, None
+        self._batches.stepped(epoch=whole)
 
     def boundary(self, *, end: bool) -> bool:
         """Between two steps: save, leave, meet the others anew; True if there is nothing more to do."""
@@ -145,13 +158,17 @@ class Process(Held):
 
     # -- turns -----------------------------------------------------------------------
 
-    def begin_turns(self) -> None:
+    def begin_turns(self, part: Part = WHOLE) -> None:
         """The process's own generators make room for the workers'."""
+        if self.part and self.broken:  # between two loops of a step
+            self._join()
         self._between = Context.leave(self._numpy)
         self.in_turns = True
         self._tell(TURNS)
-        self._staging.begin()
-        self._fresh = {}
+        if part != self._part:
+            self._part = part
+            self._choose()
+        self._set_aside()
 
     def turns(self) -> Iterator[Any]:
         """The batches of this process's workers, each yielded within its worker's context."""
@@ -159,18 +176,19 @@ class Process(Held):
         for worker in self._mine:
             if self.loader.count(self.place.within, worker):
                 use(self._scratch)
-                batch = self._next()
+                batch = self._next(worker)
                 before = self.contexts[worker]
                 used = before.enter(keep=keep)
                 self._buffers.enter(
                     self.contexts[0].buffers if self.settings.order == "ddp" else before.buffers
                 )
-                self._notes = {}
+                self._notes = dict(before.notes) if self.part else {}
                 yield batch
-                scan.check_gradients(self._parameters)
+                scan.check_gradients(self.parameters)
                 after = Context.leave(used)
                 after.buffers, after.notes = self._buffers.leave(), self._notes
-                after.arrival = before.arrival or self._staging.arrival(worker)
+                seen = before.arrival.get(self._part.name) or self._staging.arrival(worker)
+                after.arrival = before.arrival | ({self._part.name: seen} if seen else {})
                 self._fresh[worker] = after
             self._staging.ended(worker)
 
@@ -180,16 +198,14 @@ class Process(Held):
             raise InputError("note() outside of the inner loop: numbers belong to a worker's turn")
         self._notes.update(values)
 
-    def _next(self) -> Any:
-        if self._batches is None:
-            self._batches = self.loader.open(self.place.epoch, self.place.within, self._mine)
-        return next(self._batches)
+    def _next(self, worker: int) -> Any:
+        return self._batches.next(self.place, self._mine, worker, self._part)
 
     def end_turns(self) -> bool:
         """Exchange; False if the turns must be taken again, by others."""
         if self._staging.failed:
             self._apart = True
-            self._staging.give_back()
+            self._put_back()
             self._staging.apart = True
             self._again()
             return False
@@ -200,13 +216,32 @@ class Process(Held):
             sums = self._recover()
         if sums is None:
             return False
-        scan.check_sums(sums, self._parameters, self.place.step)
+        self._finish(sums)
+        return True
+
+    def replayed(self) -> bool:
+        """Whether this loop was over before this process came: its gradients are there without turns."""
+        if not self.replay:
+            return False
+        given = self.replay.pop(0)
+        self._commit(given.contexts)
+        self._finish(given.sums)
+        return True
+
+    def _finish(self, sums: list[Any]) -> None:
+        """Gradients are the means of all workers; the script goes on."""
+        scan.check_sums(sums, self._summed(), self.place.step)
+        if self._part is not WHOLE and self.size > 1:
+            if self.record is None:
+                self.record = Record(self.pack())
+            self.record.add(sums, self.contexts)
         self._staging.finish(sums, self.settings.workers)
+        self._aside.give_back()
         self._buffers.enter(self.contexts[0].buffers)
         self._numpy = self._between.enter(keep=False)
         self.in_turns = False
+        self.part += 1
         self._tell(SCRIPT)
-        return True
 
     def _sum(self) -> list[Any] | None:
         """The sums of all workers' gradients; None if a process was lost before this one had them."""
@@ -226,7 +261,7 @@ class Process(Held):
         """Join the others again; the sums that one of them kept, or None if nobody has the step."""
         if self._member is not None:
             self._member.broken()
-        self._staging.give_back()
+        self._put_back()
         try:
             self._join()
         except Finished:
@@ -236,20 +271,30 @@ class Process(Held):
         if given is None:
             self._again()
             return None
-        self._staging.begin()
+        self._set_aside()
         self._commit(given.contexts)
         return given.sums
 
     def _again(self) -> None:
         self._tell(TURNS)
-        self._batches = None
+        self._batches.again()
+        self._set_aside()
+
+    def _set_aside(self) -> None:
         self._staging.begin()
+        self._aside.begin()
         self._fresh = {}
+
+    def _put_back(self) -> None:
+        self._staging.give_back()
+        self._aside.give_back()
 
     def _exchange(self, group: Group) -> list[Any]:
         used = self._staging.used()
         packed = {worker: context.packed() for worker, context in self._fresh.items()}
-        found = [from_bytes(data) for data in group.gather(to_bytes({"used": used, "contexts": packed}))]
+        told = {"used": used, "contexts": packed, "loop": (self.place.step, self.part, self._part.name)}
+        found = [from_bytes(data) for data in group.gather(to_bytes(told))]
+        scan.check_loops([part["loop"] for part in found])
         sums = self._staging.total()
         contexts = {w: Context.unpacked(c) for part in found for w, c in part["contexts"].items()}
         self._commit(contexts | self._fresh)
@@ -258,7 +303,8 @@ class Process(Held):
 
     def _commit(self, fresh: Mapping[int, Context]) -> None:
         for worker, context in enumerate(self.contexts):
-            context.notes = {}
+            if self.part == 0:
+                context.notes = {}
             self.contexts[worker] = fresh.get(worker, context)
 
     def _agree(self, sums: list[Any]) -> None:
@@ -284,7 +330,7 @@ class Process(Held):
         member = self._member
         if member is None:
             raise InputError("a run without supervisor has one process")
-        self._batches = None
+        self._batches.again()
         while True:
             if self._group is not None:
                 self._group.close()
@@ -312,17 +358,32 @@ class Process(Held):
         self.rank, self.size = (0, 1) if group is None else (group.rank, group.size)
         self._see_threads()
         settings = self.settings
-        shares = share(settings.leaves, self.size)
-        first, end = shares[self.rank]
+        self._shares = share(settings.leaves, self.size)
+        first, end = self._shares[self.rank]
         turns = settings.workers // settings.leaves
         self._mine = range(first * turns, end * turns)
-        self._staging = staging(
-            self._parameters,
-            settings.order,
-            shares,
-            group,
-            self._memory,
-            turns=turns,
-            apart=self._apart,
-            arrival=lambda: self.contexts[0].arrival,
-        )
+        self._stagings.clear()
+        self._choose()
+
+    def _choose(self) -> None:
+        """What sums the gradients of this part's parameters, in this generation."""
+        part, settings = self._part, self.settings
+        summed = self._summed()
+        if part not in self._stagings:
+            self._stagings[part] = staging(
+                summed,
+                settings.order,
+                self._shares,
+                self._group,
+                self._memory,
+                turns=settings.workers // settings.leaves,
+                apart=self._apart,
+                arrival=lambda: self.contexts[0].arrival.get(part.name, ()),
+            )
+        self._staging = self._stagings[part]
+        theirs = {id(parameter) for parameter in summed}
+        self._aside = Aside([p for p in self.parameters if id(p) not in theirs])
+
+    def _summed(self) -> list[Any]:
+        numbers = self._part.numbers
+        return self.parameters if numbers is None else [self.parameters[n] for n in numbers]

@@ -7,6 +7,7 @@ from typing import Any
 
 from cotenant.elastic.contexts import Context
 from cotenant.elastic.digests import Digests, open_log
+from cotenant.elastic.parts import WHOLE, Part
 from cotenant.elastic.process import Process
 
 __all__ = ["Recorded", "plain_or_recorded"]
@@ -20,8 +21,8 @@ class Recorded(Process):
         self.log = log
         self._apart = True  # the gradient of each worker by itself
 
-    def begin_turns(self) -> None:
-        super().begin_turns()
+    def begin_turns(self, part: Part = WHOLE) -> None:
+        super().begin_turns(part)
         self.log.begin(self.place.step)
 
     def turns(self) -> Iterator[Any]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cotenant.errors import InputError
 
-__all__ = ["check_devices", "check_gradients", "check_model", "check_optimizers", "check_sums", "watch"]
+__all__ = [
+    "check_devices",
+    "check_gradients",
+    "check_loops",
+    "check_model",
+    "check_optimizers",
+    "check_sums",
+    "watch",
+]
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel")
 
@@ -94,6 +102,26 @@ def check_sums(sums: Iterable[Any], parameters: Iterable[Any], step: int) -> Non
         raise InputError(
             f"step {step}: no parameter has a gradient after the turns of all workers; call loss.backward() in the"
             " inner loop, and optimizer.zero_grad() not after it but behind the loop"
+        )
+
+
+def check_loops(loops: Sequence[Sequence[Any]]) -> None:
+    """See that all processes are in the same inner loop.
+
+    Parameters
+    ----------
+    loops : sequence of (int, int, str)
+        Of each process: step, number of the loop in it, and its optimisers.
+
+    Raises
+    ------
+    InputError
+    """
+    told = [f"step {step}, loop {number} ({name or 'all parameters'})" for step, number, name in loops]
+    if len(set(told)) > 1:
+        raise InputError(
+            f"processes are in different inner loops: {', '.join(f'{n}: {one}' for n, one in enumerate(told))}; which"
+            " loops a step has may depend on step.number and on what is kept, not on variables of the script"
         )
 
 

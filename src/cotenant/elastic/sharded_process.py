@@ -10,10 +10,12 @@ from cotenant.elastic.contexts import Context, use
 from cotenant.elastic.exchange import Broken, from_bytes, to_bytes
 from cotenant.elastic.hung import EXCHANGE, SCRIPT
 from cotenant.elastic.members import Orders
+from cotenant.elastic.parts import WHOLE, Part
 from cotenant.elastic.process import Process, Settings
 from cotenant.elastic.sampling import Loader
 from cotenant.elastic.sharded import AGAIN, Again, Sharding, check_optimizers
 from cotenant.elastic.sharded_state import gathered, scattered
+from cotenant.errors import InputError
 from cotenant.runtime import contents
 from cotenant.runtime.run import SUSPENDED, Suspended
 
@@ -37,7 +39,7 @@ class ShardedProcess(Process):
         sharding: Sharding,
     ) -> None:
         super().__init__(settings, loader, model, objects, parts)
-        check_optimizers(dict(self._optimizers))
+        check_optimizers(dict(self.optimizers))
         self._sharding, self._member, self._group = sharding, sharding.member, sharding.group
         self._models = parts["model"]
         self.rank, self.size = sharding.rank, sharding.size
@@ -67,7 +69,7 @@ class ShardedProcess(Process):
 
     def put(self, content: Mapping[str, Any], where: str) -> None:
         """Become what a state of full tensors says."""
-        super().put(scattered(content, self._models, self._optimizers), where)
+        super().put(scattered(content, self._models, self.optimizers), where)
 
     def save(self) -> None:
         """Write a checkpoint of full tensors; all processes take part, the first writes."""
@@ -102,11 +104,22 @@ class ShardedProcess(Process):
 
     # -- turns -----------------------------------------------------------------------
 
-    def begin_turns(self) -> None:
-        """The process's own generators make room for the workers'."""
+    def begin_turns(self, part: Part = WHOLE) -> None:
+        """The process's own generators make room for the workers'.
+
+        Raises
+        ------
+        InputError
+            If only some parameters' gradients are to be summed.
+        """
+        if part is not WHOLE:
+            raise InputError(
+                "step.turn() with a sharded model: its gradients are summed as layers finish, all or none; take all in"
+                " one inner loop, or train without shard="
+            )
         self._between = Context.leave(self._numpy)
         self.in_turns = True
-        self._held = [p.grad for p in self._parameters]
+        self._held = [p.grad for p in self.parameters]
         self._sharding.used.clear()
         for reduce in self._sharding.reduces:
             reduce.begin()
@@ -120,17 +133,17 @@ class ShardedProcess(Process):
             if not any(turn.live):
                 continue
             worker = first + self.rank
-            for parameter in self._parameters:
+            for parameter in self.parameters:
                 parameter.grad = None
             use(self._scratch)
             real = turn.live[self.rank]
-            batch = self._next() if real else self._dummy()
+            batch = self._next(worker) if real else self._dummy()
             before = self.contexts[worker if real else 0]
             used = before.enter(keep=True)
             self._buffers.enter(before.buffers)
             self._notes, seen = {}, set(self._sharding.used)
             yield batch
-            scan.check_gradients(self._parameters)
+            scan.check_gradients(self.parameters)
             buffers = self._buffers.leave()
             if real:
                 after = Context.leave(used)
@@ -153,7 +166,7 @@ class ShardedProcess(Process):
         self._tell(EXCHANGE)
         self._share()
         idle = not self._live(self.settings.workers - 1)
-        for number, (parameter, held) in enumerate(zip(self._parameters, self._held, strict=True)):
+        for number, (parameter, held) in enumerate(zip(self.parameters, self._held, strict=True)):
             grad = parameter.grad if number in self._sharding.used else None
             if grad is not None:
                 if idle:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cotenant.elastic.parts import WHOLE, Part, chosen
 from cotenant.elastic.process import Process
 from cotenant.errors import InputError
 
@@ -28,13 +29,44 @@ class Step:
         self._process = process
         self.number, self.epoch, self.index = process.place
         self.last = last
-        self.done = False
+        self.done = self._whole = False
 
     def __iter__(self) -> Iterator[Any]:
-        if self.done:
-            raise InputError(f"step {self.number} has had its turns: one inner loop for each step")
-        self._process.begin_turns()
-        while True:
+        if self.done or self._process.part:
+            raise InputError(
+                f"step {self.number} has had its turns: one inner loop for each step, or several of step.turn(optimizer)"
+            )
+        yield from self._loop(WHOLE)
+        self._whole = True
+
+    def turn(self, *optimizers: Any) -> Iterator[Any]:
+        """One of several inner loops: over the same batches, for the parameters of these optimisers.
+
+        After it their ``grad`` is the mean over all workers, that of all other parameters is as it was before.
+        The update is made behind the loop; the next loop's turns see it. Each worker goes on with the random
+        numbers where its turn in the loop before ended. As many loops as you like, the same on all processes.
+
+        Parameters
+        ----------
+        *optimizers : Optimizer
+            That are kept; one or more.
+
+        Raises
+        ------
+        InputError
+            If one is not kept, if the loop before was left before its end, or after the plain loop of the step.
+        """
+        process = self._process
+        part = chosen(optimizers, process.optimizers, process.parameters)
+        if self._whole or process.in_turns:
+            why = "was left before its end" if process.in_turns else "was that of all parameters"
+            raise InputError(f"step.turn() in step {self.number}: the inner loop before {why}")
+        return self._loop(part)
+
+    def _loop(self, part: Part) -> Iterator[Any]:
+        self.done = False
+        self._process.begin_turns(part)
+        while not self._process.replayed():
             yield from self._process.turns()
             if self._process.end_turns():
                 break
