@@ -18,7 +18,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/venv.sh
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt scripts/venv.sh
-	@scripts/venv.sh dev,torch,huggingface,onnx,boost,postgres
+	@scripts/venv.sh dev,torch,huggingface,lightning,onnx,boost,postgres
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed ## five policies on a generated workload (demo/report.html), real jobs on this machine, an elastic training

@@ -3,7 +3,7 @@
 import nox
 
 nox.options.sessions = ["lint", "types", "tests"]
-EVERYTHING = ".[dev,torch,huggingface,onnx,boost]"
+EVERYTHING = ".[dev,torch,huggingface,lightning,onnx,boost]"
 CODE = ("src", "tests", "bench", "noxfile.py")
 
 
