@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cotenant.elastic.sampling import Loader
 from cotenant.errors import InputError
 
-__all__ = ["AdoptedLoader", "adopt"]
+__all__ = ["AdoptedLoader", "adopt", "distributed"]
 
 _SAME = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
 
@@ -23,13 +24,19 @@ class AdoptedLoader(Loader):
         For what samples draw, and for the order if the loader has no ``DistributedSampler``.
     random_data : bool
         See ``Loader``.
+
+    Attributes
+    ----------
+    on_turn : callable, optional
+        Given the logical worker and its batch when its turn begins; what it returns is what the script gets.
+    more : dict of str to str
+        For the run's identity.
     """
 
     def __init__(self, loader: Any, workers: int, seed: int, *, random_data: bool) -> None:
         shuffle, self._sampler_seed, uneven = _read_sampler(loader, workers)
-        settings = {name: getattr(loader, name) for name in _SAME}
-        if loader.num_workers:
-            settings["prefetch_factor"] = loader.prefetch_factor
+        self.on_turn: Callable[[int, Any], Any] | None = None
+        self.more: dict[str, str] = {}
         super().__init__(
             loader.dataset,
             loader.batch_size,
@@ -38,7 +45,7 @@ class AdoptedLoader(Loader):
             shuffle=shuffle,
             last="pad",
             random_data=random_data,
-            settings=settings,
+            settings=_settings(loader),
         )
         samples = len(loader.dataset)
         each = samples // workers if uneven == "drop" else -(-samples // workers)
@@ -59,7 +66,39 @@ class AdoptedLoader(Loader):
     def identity(self) -> dict[str, str]:
         """What decides which sample is read when."""
         seed = "none" if self._sampler_seed is None else str(self._sampler_seed)
-        return super().identity() | {"last batch": self._last_of, "sampler's seed": seed}
+        return super().identity() | {"last batch": self._last_of, "sampler's seed": seed} | self.more
+
+    def open(self, epoch: int, step: int, mine: Sequence[int]) -> Iterator[Any]:
+        """See ``Loader``."""
+        batches = super().open(epoch, step, mine)
+        if self.on_turn is None:
+            return batches
+        turns = ((n, worker) for n in range(step, self.steps) for worker in mine if self.count(n, worker))
+        return (self.on_turn(worker, next(batches)) for _, worker in turns)
+
+
+def _settings(loader: Any) -> dict[str, Any]:
+    settings = {name: getattr(loader, name) for name in _SAME}
+    return settings | ({"prefetch_factor": loader.prefetch_factor} if loader.num_workers else {})
+
+
+def distributed(loader: Any, workers: int, seed: int) -> Any:
+    """The same ``DataLoader`` with a ``DistributedSampler``, if it has none.
+
+    Raises
+    ------
+    InputError
+    """
+    from torch.utils import data
+
+    _check(loader)
+    shuffle, _, _ = _read_sampler(loader, workers)
+    if type(loader.sampler) is data.DistributedSampler:
+        return loader
+    sampler: Any = data.DistributedSampler(loader.dataset, workers, 0, shuffle=shuffle, seed=seed)
+    return data.DataLoader(
+        loader.dataset, loader.batch_size, sampler=sampler, drop_last=loader.drop_last, **_settings(loader)
+    )
 
 
 def _read_sampler(loader: Any, workers: int) -> tuple[bool, int | None, str]:
@@ -92,6 +131,11 @@ def adopt(loader: Any, workers: int, seed: int, *, random_data: bool = True) -> 
     InputError
         If the loader has something that would be lost: a sampler or batches of its own, a stream.
     """
+    _check(loader)
+    return AdoptedLoader(loader, workers, seed, random_data=random_data)
+
+
+def _check(loader: Any) -> None:
     from torch.utils import data
 
     if type(loader) is not data.DataLoader:
@@ -109,4 +153,3 @@ def adopt(loader: Any, workers: int, seed: int, *, random_data: bool = True) -> 
         raise InputError(
             "persistent_workers=True cannot be kept: loader workers start anew when processes come and go; leave it out"
         )
-    return AdoptedLoader(loader, workers, seed, random_data=random_data)

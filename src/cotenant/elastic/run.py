@@ -249,6 +249,22 @@ class Run:
         """What is left of equality after all the resumes of this process's run."""
         return Grade.BITWISE if self._process is None else self._process.grade
 
+    def fabric(self, **options: Any) -> Any:
+        """A Lightning Fabric for this run; its ``steps`` takes the place of the script's loops, see docs/elastic-adapters.md.
+
+        Parameters
+        ----------
+        **options
+            Of ``Fabric``: accelerator, precision, plugins, callbacks, loggers. Not strategy and devices.
+
+        Raises
+        ------
+        InputError, MissingExtraError
+        """
+        from cotenant.elastic.fabric import make
+
+        return make(self, options)
+
     def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2.0) -> Any:
         """As ``torch.nn.utils.clip_grad_norm_``, also of a sharded model, where PyTorch's own breaks equality."""
         if self._sharding is not None:
