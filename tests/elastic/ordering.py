@@ -252,7 +252,7 @@ def elastically(
     if processes == 0:  # alone, without supervisor
         all_of([Fork(function, folder, *arguments)])
         return (folder / "ours").read_text().split()
-    most = 8 if watch else processes
+    most = 4 if watch else processes
     supervisor = Supervisor([], 1, most, start=lambda more: Fork(function, folder, *arguments, **more))
     supervisor.want(processes)
     deadline = time.monotonic() + LIMIT_S
