@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/venv.sh
 	@scripts/venv.sh torch || { echo "PyTorch cannot be installed here; the demo leaves out what needs it" >&2; scripts/venv.sh ""; }
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt scripts/venv.sh
+$(VENV)/.installed-dev: pyproject.toml constraints.txt scripts/venv.sh Makefile
 	@scripts/venv.sh dev,torch,huggingface,lightning,onnx,boost,postgres
 	@touch $@ $(VENV)/.installed
 
