@@ -182,7 +182,7 @@ def main() -> None:
             found = {f"{a} -> {b}": change(supervisor, Log(path), a, b) for a, b in ((2, 4), (4, 2))}
         finally:
             Path(f"{path}.end").touch()
-            supervisor._end_all()
+            supervisor.close()
     parameters = options.layers * options.width * (options.width + 1)
     if options.json:
         print(json.dumps({"parameters": parameters, "load_before": begun, "seconds": found}))

@@ -15,6 +15,8 @@ __all__ = ["Broken", "Group", "from_bytes", "to_bytes"]
 
 
 _WATCH_S = 0.1
+_NEVER_SENT = 1 << 30
+_AT_ONCE = datetime.timedelta(milliseconds=1)
 
 
 class Broken(Exception):  # noqa: N818
@@ -64,7 +66,6 @@ class Group:
             raise Broken("a process was lost")
         self._group = made
         self._group._set_default_timeout(datetime.timedelta(hours=1))
-        self._works: list[Any] = []
         self._lost = False
         self._closed = threading.Event()
         threading.Thread(target=self._watch, args=(lost,), daemon=True).start()
@@ -72,7 +73,6 @@ class Group:
     def close(self) -> None:
         """Hang up, so that the others notice."""
         self._closed.set()
-        self._works = []
         self._group = None
 
     def _watch(self, lost: Callable[[], bool]) -> None:
@@ -83,10 +83,9 @@ class Group:
                 self._lost = lost()
             except RuntimeError:  # the supervisor is gone
                 self._lost = True
-            if self._lost:
-                for work in self._works:
-                    with contextlib.suppress(RuntimeError):
-                        work.abort()
+            group = self._group
+            if self._lost and group is not None:
+                _interrupt(group, self.others())
                 return
 
     @property
@@ -134,20 +133,33 @@ class Group:
         self._wait(calls)
 
     def _wait(self, calls: Sequence[Any]) -> None:
-        # Only sends and receives: unlike collectives, they can be aborted while they wait.
+        # Only sends and receives: unlike collectives, they can be interrupted while they wait.
         if self._group is None or self._lost:
             raise Broken("closed")
         problem = ""
-        work = None
+        work, works = None, []
         try:
-            self._works = [call() for call in calls]
-            for work in self._works:
+            works = [call() for call in calls]
+            for work in works:
                 if self._lost:
                     break
                 work.wait()
         except RuntimeError as error:
             problem = str(error).splitlines()[0]
-        self._works = []
-        del work  # a traceback would keep it, and with it connections that others watch
+        # A traceback would keep them, and with them connections that others watch.
+        del work, works
         if problem or self._lost:
             raise Broken(problem or "a process was lost")
+
+
+def _interrupt(group: Any, others: Sequence[int]) -> None:
+    """Let every call that waits in a group of gloo raise ``RuntimeError``; the group is of no more use.
+
+    Nothing in Python aborts a send or a receive that waits. A receive that runs into its time-out, however,
+    puts all connections of its group in error, and with them all that waits there.
+    """
+    import torch
+
+    for rank in others:
+        with contextlib.suppress(RuntimeError):
+            group.recv([torch.empty(1)], rank, _NEVER_SENT).wait(_AT_ONCE)

@@ -1,0 +1,57 @@
+"""What processes send each other, with processes that are threads of the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed import HashStore
+
+from cotenant.elastic.exchange import Broken, Group
+
+LIMIT_S = 30.0
+
+
+def groups(size: int, lost: Callable[[], bool]) -> list[Group]:
+    """All members of a group."""
+    store, made = HashStore(), {}
+    threads = [
+        threading.Thread(target=lambda rank=rank: made.update({rank: Group(store, rank, size, lost)}))
+        for rank in range(size)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    return [made[rank] for rank in range(size)]
+
+
+@pytest.mark.parametrize("what", ["receive", "send", "receive of one, send to the other"])
+def test_who_waits_for_a_silent_process_is_told_that_the_group_is_lost(what: str) -> None:
+    gone = threading.Event()
+    members = groups(3, gone.is_set)
+    much = torch.zeros(1 << 24)  # more than connections take by themselves
+    receive: dict[int, list[Any]] = {2: [torch.empty(8)]} if "receive" in what else {}
+    send: dict[int, list[Any]] = {1: [much]} if "send" in what else {}
+    found: list[str] = []
+
+    def wait() -> None:
+        try:
+            members[0].swap(receive, send)
+        except Broken:
+            found.append("broken")
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    gone.set()  # the others hold their connections open
+    waiting.join(LIMIT_S)
+    assert found == ["broken"]
+    with pytest.raises(Broken):
+        members[0].largest(torch.zeros(1, dtype=torch.int64))
+    for member in members:
+        member.close()
