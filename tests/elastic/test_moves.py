@@ -58,7 +58,7 @@ def test_a_checkpoint_by_order_and_the_run_goes_on(play: Any, tmp_path: Path) ->
         2, on_poll=on_poll, model="cnn", sleep=0.05, state=str(folder), control=control, crash_after=7
     )
     assert done == alone[:8]
-    (file,) = folder.iterdir()
+    (file,) = folder.glob("*.pt")
     step = torch.load(file, weights_only=True)["cotenant"]["place"][0]
     assert 3 <= step <= 8
     # What was saved is good: another run goes on from it.

@@ -101,7 +101,7 @@ class Supervisor:
         self._wanted = self._slots[:most]
         self._lost = self._handover = self._let_go = False
         self._code: int | None = None
-        self._stopping = False
+        self._stopping = self._left = False
 
     # -- what others may ask and order -----------------------------------------------
 
@@ -211,13 +211,13 @@ class Supervisor:
         self._stopping = (
             self._stopping or self._store.get("stop") == b"1"
         )  # the scheduler asked the first process
-        if not self._running and (finished or self._stopping):
-            self._code = 0 if finished else _SUSPENDED
+        if not self._running and (finished or self._stopping or self._left):
+            self._code = 0 if finished or self._left else _SUSPENDED
         elif finished:
             self._release()
         else:
-            if self._stopping:
-                # The members leave at the next step; those that have not joined would wait for ever.
+            if self._stopping or self._left:
+                # The members leave; those that have not joined would wait for ever, or begin again alone.
                 self._drop([n for n in self._running if n not in self._members and n not in self._retiring])
             self._adjust()
             self._publish()
@@ -266,6 +266,8 @@ class Supervisor:
                 continue
             if code == _AGAIN and not self._stopping:
                 continue  # of a sharded run, whose group has changed: another is started in its place
+            # A script that leaves its loop early leaves it in all processes, if not in the same moment.
+            self._left = self._left or (member and code == 0)
             if code in (0, _SUSPENDED):
                 if not self._running and not self._stopping and not self._store.check(["finished"]):
                     self._code = code  # a script that takes no steps
@@ -293,7 +295,7 @@ class Supervisor:
     def _adjust(self) -> None:
         held = self._held()
         over, free = surplus(held, self._wanted)
-        for slot in [] if self._stopping else free:
+        for slot in [] if self._stopping or self._left else free:
             self._launch(slot)
         leaving = [name for name in over if name not in self._members]
         members = [name for name in held if name in self._members]
