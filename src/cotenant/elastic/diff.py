@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from cotenant.elastic.digests import FORMAT
+from cotenant.elastic import events
+from cotenant.elastic.logs import Key, Log
 from cotenant.errors import InputError
 
-__all__ = ["Difference", "Log", "compare", "read"]
+__all__ = ["ADVICE", "Difference", "compare", "incomparable", "missing"]
 
-
-class Log(NamedTuple):
-    """A run's digests, put together from the files of its processes.
-
-    Attributes
-    ----------
-    identity : dict
-        As the last process wrote it.
-    records : dict
-        By (step, kind, worker): kind is ``before``, ``turn``, ``sum`` or ``after``; worker is -1 but for turns.
-    contradictions : list of str
-        Where processes, or lives, of this one run disagree.
-    """
-
-    identity: dict[str, str]
-    records: dict[tuple[int, str, int], dict[str, Any]]
-    contradictions: list[str]
-
-    @property
-    def steps(self) -> list[int]:
-        """Steps of which something is known."""
-        return sorted({key[0] for key in self.records})
+ADVICE = {
+    "state": "find what changed it outside of a step: a resume, code between steps, or how the model was made",
+    "loader": "compare data set, its order, shuffle, seed, and what a sample draws",
+    "rng": "look for manual_seed, a generator of your own, or more or fewer draws in that module",
+    "kernel": "compare threads, versions, devices, deterministic kernels and precision, and that module's code",
+    "reduction": "compare order=, max_processes, and what changes .grad between backward and the end of the loop",
+    "optimiser": "compare learning rate, schedule, clipping, scaler, and the optimiser's options",
+}
+"""What to look at, by cause."""
+_SAME = ("logical workers", "samples", "batch size of a worker")
+"""Runs that differ in one of these have no step in common."""
 
 
 class Difference(NamedTuple):
@@ -41,69 +29,55 @@ class Difference(NamedTuple):
 
     Attributes
     ----------
-    step, worker : int
-        Worker is None where it is none's: the sum, the update.
+    step : int
+    worker : int, optional
+        None where it is none's: the sum, the update.
     cause : {"state", "loader", "rng", "kernel", "reduction", "optimiser"}
+    module : str, optional
+        Where it shows first, in the order of execution; ``the model`` for code of its outermost module.
     tensors : list of str
-        What differs first.
+        What differs first, and what else of its kind.
     evidence : str
     """
 
     step: int
     worker: int | None
     cause: str
+    module: str | None
     tensors: list[str]
     evidence: str
 
-    @property
-    def module(self) -> str | None:
-        """Of the first tensor, if it belongs to one."""
-        name = self.tensors[0] if self.tensors else ""
-        return name.rpartition(".")[0] or None
+
+def incomparable(a: Log, b: Log) -> list[str]:
+    """Why nothing can be learnt from comparing these; empty if something can."""
+    found = [
+        f"{name}: {a.identity.get(name, 'none')} and {b.identity.get(name, 'none')}"
+        for name in _SAME
+        if a.identity.get(name) != b.identity.get(name)
+    ]
+    one, other = (dict(zip(log.parameters, log.types, strict=True)) for log in (a, b))
+    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    if names:
+        first = f"{names[0]}: {one.get(names[0], 'not there')} and {other.get(names[0], 'not there')}"
+        found.append(f"parameters: {len(names)} are not the same, {first}")
+    if not found and not set(a.steps) & set(b.steps):
+        found.append(f"no step in common: {_span(a)} and {_span(b)}")
+    return found
 
 
-def read(folder: Path) -> Log:
-    """Read all files of a folder; a torn last line is passed over.
-
-    Raises
-    ------
-    InputError
-    """
-    identity: dict[str, str] = {}
-    records: dict[tuple[int, str, int], dict[str, Any]] = {}
-    wrong = []
-    files = sorted(folder.glob("*.jsonl"))
-    if not files:
-        raise InputError(f"{folder}: no digests there; set COTENANT_ELASTIC_DIGESTS={folder} for the run")
-    for path in files:
-        for number, record in _lines(path):
-            if record.get("kind") == "run":
-                if record.get("format") != FORMAT:
-                    raise InputError(
-                        f"{path}:{number}: format {record.get('format')}, {FORMAT} can be read here"
-                    )
-                identity = record["identity"]
-                continue
-            kind = str(record.get("when", record["kind"]))
-            key = (int(record["step"]), kind, int(record.get("worker", -1)))
-            if key in records and records[key] != record:
-                wrong.append(f"step {key[0]}: {path.name}:{number} has another {kind} than a file before it")
-            records[key] = record
-    return Log(identity, records, wrong)
-
-
-def _lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    lines = path.read_text(encoding="utf-8").split("\n")
+def missing(a: Log, b: Log) -> list[str]:
+    """What only one of two logs has of the steps that both know."""
     found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line) if line else None
-        except ValueError:
-            if number < len(lines):
-                raise InputError(f"{path}:{number}: not a line of a log of digests") from None
-            continue
-        if record is not None:
-            found.append((number, record))
+    for step in sorted(set(a.steps) & set(b.steps)):
+        there, here = ({key for key in log.records if key[0] == step} for log in (a, b))
+        lost = [
+            (name, key) for name, keys in (("first", here - there), ("second", there - here)) for key in keys
+        ]
+        for name, key in sorted(lost):
+            what = f"of logical worker {key[3]}" if key[1] == "turn" else f"of kind {key[1]!r}"
+            # A step that begins where the log of another life begins has a state before it.
+            if key[1] != "before":
+                found.append(f"step {step}: the {name} run has no record {what}")
     return found
 
 
@@ -113,95 +87,235 @@ def compare(a: Log, b: Log) -> Difference | None:
     Raises
     ------
     InputError
-        If they have no step in common.
+        If they cannot be compared.
     """
-    common = sorted({key[0] for key in a.records} & {key[0] for key in b.records})
-    if not common:
-        raise InputError(f"no step in common: steps {_span(a)} there, {_span(b)} here")
-    for step in common:
-        found = _state(step, _before(a, step), _before(b, step)) or _turns(step, a, b)
-        if found is None:
-            found = _sum(step, a, b) or _after(step, a, b)
+    reasons = incomparable(a, b)
+    if reasons:
+        raise InputError(f"these runs cannot be compared: {'; '.join(reasons)}")
+    for step in sorted(set(a.steps) & set(b.steps)):
+        found = _state(step, a, b)
+        for part in sorted({*a.parts(step), *b.parts(step)}):
+            found = found or _turns(step, part, a, b) or _sum(step, part, a, b) or _updates(step, part, a, b)
+        found = found or _after(step, a, b)
         if found is not None:
             return found
     return None
 
 
 def _span(log: Log) -> str:
-    return f"{log.steps[0]} to {log.steps[-1]}" if log.steps else "none"
-
-
-def _before(log: Log, step: int) -> dict[str, Any] | None:
-    return log.records.get((step, "before", -1)) or log.records.get((step - 1, "after", -1))
+    return f"steps {log.steps[0]} to {log.steps[-1]}"
 
 
 def _differ(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return [name for name in {**a, **b} if a.get(name) != b.get(name)]
 
 
-def _state(step: int, a: dict[str, Any] | None, b: dict[str, Any] | None) -> Difference | None:
-    if a is None or b is None:
+def _of(names: list[str]) -> str | None:
+    """The module of the first tensor."""
+    return (names[0].rpartition(" of ")[2].rpartition(".")[0] or "the model") if names else None
+
+
+class _Pair(NamedTuple):
+    """The same record of both runs."""
+
+    a: Log
+    one: Mapping[str, Any]
+    b: Log
+    other: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, a: Log, b: Log, key: Key) -> _Pair | None:
+        """None if one of them is not there."""
+        return cls(a, a.records[key], b, b.records[key]) if key in a.records and key in b.records else None
+
+    def plain(self, field: str) -> list[str]:
+        """Names of what differs in a mapping."""
+        return _differ(self.one[field], self.other[field])
+
+    def listed(self, field: str) -> list[str]:
+        """The same of a list of digests."""
+        return _differ(self.a.named(self.one, field), self.b.named(self.other, field))
+
+    def optimizers(self) -> list[str]:
+        """The same of the state of all optimisers."""
+        found = []
+        one, other = self.one["optimizer"], self.other["optimizer"]
+        for name in {**one, **other}:
+            if name in one and name in other:
+                found += _differ(self.a.optimizer(one[name]), self.b.optimizer(other[name]))
+            else:
+                found.append(f"optimiser {name!r}")
+        return found
+
+    def event(self, *, outputs: bool = False) -> events.Found | None:
+        """The first event of a turn that differs."""
+        given = (self.a.modules, self.one["events"], self.b.modules, self.other["events"])
+        return events.first(*given, outputs=outputs)
+
+
+def _state(step: int, a: Log, b: Log) -> Difference | None:
+    one, other = a.before(step), b.before(step)
+    if one is None or other is None:
         return None
-    for what in ("parameters", "optimizer", "buffers"):
-        names = _differ(a[what], b[what])
+    pair = _Pair(a, one, b, other)
+    why = "differ before the step, and nothing was seen to differ earlier"
+    for field in ("parameters", "buffers"):
+        names = pair.listed(field)
         if names:
-            return Difference(
-                step, None, "state", names, f"{what} differ before the step: other state to begin with"
-            )
+            return Difference(step, None, "state", _of(names), names, f"{field} {why}")
+    names = pair.optimizers()
+    if names:
+        return Difference(step, None, "state", _of(names), names, f"the optimiser's state: it {why}")
+    names = pair.plain("rest")
+    if names and one["step"] == other["step"] and one["when"] == other["when"]:
+        return Difference(
+            step, None, "state", None, names, f"what is kept beside model and optimiser: they {why}"
+        )
     return None
 
 
-def _turns(step: int, a: Log, b: Log) -> Difference | None:
-    workers = [key[2] for key in sorted(a.records) if key[:2] == (step, "turn") and key in b.records]
-    for worker in workers:
-        one, other = a.records[step, "turn", worker], b.records[step, "turn", worker]
-        drawn = _differ(one["before"], other["before"])
-        more = _differ(one["after"], other["after"])
-        buffers, left = (_differ(one[key], other[key]) for key in ("buffers", "left"))
-        gradients = _differ(one["gradients"], other["gradients"])
-        notes = _differ(one["notes"], other["notes"])
-        if one["batch"] != other["batch"]:
-            return Difference(step, worker, "loader", ["batch"], "parameters are the same, batches differ")
-        if drawn:
-            why = "batches are the same, random generators differ before the turn"
-            return Difference(step, worker, "rng", drawn, why)
-        if buffers:
-            return Difference(step, worker, "state", buffers, "buffers differ before the turn")
-        if more:
-            why = "the same before the turn; within it other random numbers were drawn, or more, or fewer"
-            return Difference(step, worker, "rng", more, why)
-        if gradients or left or notes:
-            why = "batch, parameters, buffers and random numbers are the same, what was computed from them is not"
-            return Difference(step, worker, "kernel", gradients or left or notes, why)
+def _turns(step: int, part: int, a: Log, b: Log) -> Difference | None:
+    for worker in sorted(a.workers(step, part) & b.workers(step, part)):
+        pair = _Pair.of(a, b, (step, "turn", part, worker))
+        found = None if pair is None else _given(step, worker, pair) or _done(step, worker, pair)
+        if found is not None:
+            return found
     return None
 
 
-def _sum(step: int, a: Log, b: Log) -> Difference | None:
-    key = (step, "sum", -1)
-    if key not in a.records or key not in b.records:
-        return None
-    names = _differ(a.records[key]["gradients"], b.records[key]["gradients"])
+def _given(step: int, worker: int, pair: _Pair) -> Difference | None:
+    """What the worker was given."""
+    one, other = pair.one, pair.other
+    names = pair.plain("batch")
+    if names:
+        if one["samples"] != other["samples"]:
+            why = f"other samples were read: {_few(one['samples'])} and {_few(other['samples'])}"
+        else:
+            why = f"the same samples were read ({_few(one['samples'])}), and their content differs"
+        return Difference(step, worker, "loader", None, names, f"parameters are the same; {why}")
+    names = pair.plain("before")
+    if names:
+        shown = pair.event(outputs=True)
+        why = f"batches are the same, the random generator {names[0]} differs before the turn"
+        if shown is not None:
+            why += f"; it shows first in {shown.what}"
+        tensors = [shown.what] if shown is not None else names
+        return Difference(step, worker, "rng", None if shown is None else shown.module, tensors, why)
+    names = pair.listed("buffers")
+    if names:
+        return Difference(
+            step, worker, "state", _of(names), names, "the worker's buffers differ before its turn"
+        )
+    return None
+
+
+def _done(step: int, worker: int, pair: _Pair) -> Difference | None:
+    """What came of it."""
+    drawn, found = pair.plain("after"), pair.event()
+    if found is not None and (found.random or (drawn and drawn != ["torch"])):
+        shown = pair.event(outputs=True) or found
+        why = f"the same before the turn; within it other random numbers were drawn ({', '.join(drawn) or 'torch'})"
+        return Difference(step, worker, "rng", shown.module, [shown.what], f"{why}: {found.evidence}")
+    if found is not None:
+        why = "batch, parameters, buffers and random numbers are the same"
+        return Difference(step, worker, "kernel", found.module, [found.what], f"{why}; {found.evidence}")
+    if drawn:
+        why = (
+            "all modules did the same; after the turn the random generators differ: more or fewer were drawn"
+        )
+        return Difference(step, worker, "rng", None, drawn, why)
+    for names, what in (
+        (pair.listed("left"), "buffers"),
+        (_backward(pair), "gradients"),
+        (pair.plain("notes"), "noted numbers"),
+    ):
+        if names:
+            module = None if what == "noted numbers" else _of(names)
+            why = f"what goes into and comes out of all modules is the same, {what} differ"
+            return Difference(step, worker, "kernel", module, names, why)
+    return None
+
+
+def _backward(pair: _Pair) -> list[str]:
+    """Gradients that differ, in the order of the backward pass: it begins with what forward ended with."""
+    since = pair.one["since"]
+    if since is None or since != pair.other["since"]:
+        return []  # sums over other workers
+    order = events.places(pair.a.modules, pair.one["events"])
+    place = {name: order.get(name.rpartition(".")[0], len(order)) for name in pair.a.parameters}
+    return sorted(pair.listed("gradients"), key=lambda name: -place.get(name, 0))
+
+
+def _few(samples: Any) -> str:
+    if samples is None:
+        return "not known which"
+    return ", ".join(str(one) for one in samples[:6]) + (", ..." if len(samples) > 6 else "")
+
+
+def _sum(step: int, part: int, a: Log, b: Log) -> Difference | None:
+    pair = _Pair.of(a, b, (step, "sum", part, 0))
+    names = [] if pair is None else pair.listed("gradients")
     if not names:
         return None
-    there, here = ({k for k in log.records if k[:2] == (step, "turn")} for log in (a, b))
-    lacking = there != here
-    why = "gradients of workers are the same, their mean differs"
-    if lacking:
-        why += f" (of {len(there ^ here)} workers only one of the two runs has a record)"
-    return Difference(step, None, "reduction", names, why)
+    there, here = a.workers(step, part), b.workers(step, part)
+    why = "each worker's turn is the same, the mean of their gradients differs"
+    if there != here:
+        why += f" (only one of the two runs has a record of logical workers {sorted(there ^ here)})"
+    return Difference(step, None, "reduction", _of(names), names, why)
+
+
+def _updates(step: int, part: int, a: Log, b: Log) -> Difference | None:
+    keys = [key for key in sorted({**a.records, **b.records}) if key[:3] == (step, "update", part)]
+    for key in keys:
+        pair = _Pair.of(a, b, key)
+        if pair is None:
+            which = "first" if key in a.records else "second"
+            if (step, "after", 0, 0) in a.records and (step, "after", 0, 0) in b.records:
+                why = f"the mean gradient is the same, and only the {which} run made a step with it"
+                return Difference(step, None, "optimiser", None, ["optimizer.step()"], why)
+            continue
+        found = _update(step, pair)
+        if found is not None:
+            return found
+    return None
+
+
+def _update(step: int, pair: _Pair) -> Difference | None:
+    settings = "; ".join(
+        f"group {number}: {name} {left.get(name, 'none')} and {right.get(name, 'none')}"
+        for number, (left, right) in enumerate(
+            zip(pair.one["settings"], pair.other["settings"], strict=False)
+        )
+        for name in _differ(left, right)
+    )
+    settings = settings and f"; settings differ: {settings}"
+    names = pair.listed("gradients")
+    if names:
+        why = "the mean gradient is the same; what optimizer.step() was given is not: clipping, scaling, or the script"
+        return Difference(step, None, "optimiser", _of(names), names, why + settings)
+    state = _differ(pair.a.optimizer(pair.one["state"]), pair.b.optimizer(pair.other["state"]))
+    names = pair.listed("parameters") + state
+    if names:
+        why = "the gradient that optimizer.step() was given is the same, what it made of it is not"
+        return Difference(step, None, "optimiser", _of(names), names, why + settings)
+    return None
 
 
 def _after(step: int, a: Log, b: Log) -> Difference | None:
-    key = (step, "after", -1)
-    if key not in a.records or key not in b.records:
+    pair = _Pair.of(a, b, (step, "after", 0, 0))
+    if pair is None:
         return None
-    one, other = a.records[key], b.records[key]
-    names = [name for what in ("parameters", "optimizer", "rest") for name in _differ(one[what], other[what])]
+    seen = any(k[:2] == (step, "update") for k in a.records)
+    for field in ("parameters", "buffers"):
+        names = pair.listed(field)
+        if names and seen:
+            why = f"{field} were the same after optimizer.step(), and differ at the end of the step: the script changed"
+            return Difference(step, None, "state", _of(names), names, f"{why} them")
+        if names:
+            why = f"the mean gradient is the same, {field} at the end of the step are not"
+            return Difference(step, None, "optimiser", _of(names), names, why)
+    names = pair.optimizers() + pair.plain("rest")
     if names:
-        why = "the mean gradient is the same, what the script and its optimiser made of it is not"
-        before = _before(a, step), _before(b, step)
-        settings = [state["settings"] for state in before if state is not None]
-        if len(settings) == 2 and settings[0] != settings[1]:
-            why += f"; settings of the optimiser: {settings[0]} and {settings[1]}"
-        return Difference(step, None, "optimiser", names, why)
+        why = "parameters are the same at the end of the step; state of the optimiser, schedule or scaler is not"
+        return Difference(step, None, "optimiser", None, names, why)
     return None

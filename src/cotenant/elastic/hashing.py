@@ -23,15 +23,15 @@ def of_tensor(tensor: Any, start: int = 0) -> int:
     Parameters
     ----------
     tensor : Tensor
-        Also sparse, or a part of one (DTensor): then of the part that is here.
+        Also sparse. Of one in parts (DTensor) it is that of the whole: all processes that have a part call it.
     start : int
         Digest of what came before.
     """
     import torch
 
     tensor = tensor.detach()
-    if hasattr(tensor, "to_local"):
-        tensor = tensor.to_local()
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.full_tensor()
     start = zlib.crc32(f"{tensor.dtype}{tuple(tensor.shape)}".encode(), start)
     if tensor.layout is not torch.strided:
         tensor = tensor.coalesce() if tensor.layout is torch.sparse_coo else tensor.to_sparse_coo().coalesce()

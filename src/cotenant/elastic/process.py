@@ -42,6 +42,8 @@ class Process(Held):
         It has the state of the run.
     given : Given, optional
         All of a step, for others that may lack it or for this process itself.
+    worker : int, optional
+        Whose turn it is.
     broken : bool
         A process was lost after this one had all of a step.
     part : int
@@ -70,6 +72,7 @@ class Process(Held):
         self.replay: list[Given] = []
         self._part = WHOLE
         self._aside = Aside(())
+        self.worker: int | None = None
         self._member = Member.from_environment()
         self._group: Group | None = None
         self._memory = Memory()
@@ -183,6 +186,7 @@ class Process(Held):
                     self.contexts[0].buffers if self.settings.order == "ddp" else before.buffers
                 )
                 self._notes = dict(before.notes) if self.part else {}
+                self.worker = worker
                 yield batch
                 scan.check_gradients(self.parameters)
                 after = Context.leave(used)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from cotenant.elastic import ddp, scan
 from cotenant.elastic.adopt import adopt
+from cotenant.elastic.digests import wanted
 from cotenant.elastic.folders import use_folder
 from cotenant.elastic.gradients import Order
 from cotenant.elastic.identity import Grade
@@ -54,6 +55,11 @@ class Run:
         Go on from saved state only if at least this is left.
     deterministic : bool
         Only deterministic kernels of PyTorch; without, equality may fail where an operator has none.
+    digests : path or True, optional
+        Folder of a log for ``cotenant elastic diff``; True: ``digests`` in the state folder. The environment
+        variable COTENANT_ELASTIC_DIGESTS stands above it.
+    digests_every : int
+        Log every so many steps; COTENANT_ELASTIC_DIGESTS_EVERY stands above it.
 
     Raises
     ------
@@ -73,6 +79,8 @@ class Run:
         keep: int = 1,
         least: Literal["bitwise", "statistical", "changed"] = "statistical",
         deterministic: bool = True,
+        digests: str | Path | bool | None = None,
+        digests_every: int = 1,
     ) -> None:
         try:
             import torch
@@ -82,12 +90,7 @@ class Run:
         most = workers if max_processes is None else whole("max_processes", max_processes, 1)
         if workers % most:
             raise InputError(f"workers={workers}, max_processes={most}: it must be a divisor of workers")
-        if order not in ("blocks", "sequence", "ddp"):
-            raise InputError(f"order is {order!r}: it must be blocks, sequence or ddp")
-        if least.upper() not in Grade.__members__:
-            raise InputError(f"least is {least!r}: it must be bitwise, statistical or changed")
-        if order == "ddp":
-            ddp.check_version(strict=least == "bitwise")
+        _check_words(order, least)
         leaves = most if order == "blocks" else workers
         _check_wanted(leaves, os.environ.get(MOST, ""))
         if threads is not None:
@@ -108,6 +111,7 @@ class Run:
             least=Grade[least.upper()],
             adopt_threads=threads is None,
         )
+        self._digests = wanted(digests, whole("digests_every", digests_every, 1), self._settings.folder)
         self._parts: dict[str, Mapping[str, Any]] = {}
         self._process: Process | None = None
         self._model: Any = None
@@ -276,14 +280,23 @@ class Run:
         return clip_grad_norm_(parameters, max_norm, norm_type)
 
     def _make(self, loader: Loader) -> Process:
-        given = (self._settings, loader, self._model, contents.Objects(self._parts), self._parts)
-        if self._sharding is None:
-            from cotenant.elastic.recorded import plain_or_recorded
+        kind: Callable[..., Process] = Process
+        given: tuple[Any, ...] = (
+            self._settings,
+            loader,
+            self._model,
+            contents.Objects(self._parts),
+            self._parts,
+        )
+        if self._sharding is not None:
+            from cotenant.elastic.sharded_process import ShardedProcess
 
-            return plain_or_recorded(self._model, self._parts, given)
-        from cotenant.elastic.sharded_process import ShardedProcess
+            given, kind = (*given, self._sharding), ShardedProcess
+        if self._digests is not None:
+            from cotenant.elastic.recorded import recorded
 
-        return ShardedProcess(*given, self._sharding)
+            kind = recorded(*self._digests, sharded=self._sharding is not None)
+        return kind(*given)
 
     def save(self) -> None:
         """Between steps: save a checkpoint now.
@@ -354,6 +367,15 @@ class Run:
             if over:
                 break
         process.close()
+
+
+def _check_words(order: Any, least: Any) -> None:
+    if order not in ("blocks", "sequence", "ddp"):
+        raise InputError(f"order is {order!r}: it must be blocks, sequence or ddp")
+    if str(least).upper() not in Grade.__members__:
+        raise InputError(f"least is {least!r}: it must be bitwise, statistical or changed")
+    if order == "ddp":
+        ddp.check_version(strict=least == "bitwise")
 
 
 def _check_wanted(leaves: int, most: str) -> None:

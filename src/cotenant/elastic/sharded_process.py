@@ -141,7 +141,7 @@ class ShardedProcess(Process):
             before = self.contexts[worker if real else 0]
             used = before.enter(keep=True)
             self._buffers.enter(before.buffers)
-            self._notes, seen = {}, set(self._sharding.used)
+            self._notes, seen, self.worker = {}, set(self._sharding.used), worker if real else None
             yield batch
             scan.check_gradients(self.parameters)
             buffers = self._buffers.leave()

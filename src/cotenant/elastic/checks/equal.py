@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cotenant.elastic.checks.findings import D0_ROUNDED, Finding
-from cotenant.elastic.diff import Difference, compare, read
+from cotenant.elastic.diff import Difference, compare
 from cotenant.elastic.digests import EVERY, FOLDER
+from cotenant.elastic.logs import read
 from cotenant.elastic.supervisor import Supervisor
 from cotenant.errors import InputError
 
