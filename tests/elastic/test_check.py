@@ -175,7 +175,7 @@ def test_a_finding_has_its_grade_and_place_and_goes_away_with_its_cause(
     row = found[0].line - HEAD.count("\n") - 1
     # The place is where the text quoted begins (or a value that it is given).
     rest = lines[row][found[0].column - 1 :]
-    quoted = found[0].what.removesuffix("...").rpartition(" = ")[2] if "depends" in rule else found[0].what
+    quoted = re.sub(r"^\w+=(?!=)", "", found[0].what)
     assert rest[:3].replace(")", "") == quoted[:3].replace(")", "")
     assert found[0].why and found[0].instead
     left = [one for one in _check(tmp_path, HEAD + good + "\n").findings if one.rule == rule]
@@ -328,3 +328,15 @@ def test_the_command_has_one_exit_code_for_each_answer(tmp_path: Path) -> None:
     path.write_text(HEAD)
     done = _command(path, "--run", 2)
     assert (done.exit_code, "move it over first" in done.stderr) == (2, True)
+
+
+def test_the_guide_names_every_rule() -> None:
+    guide = (ROOT / "docs" / "elastic-check.md").read_text()
+    texts = [path.read_text() for path in (ROOT / "src" / "cotenant" / "elastic" / "checks").glob("*.py")]
+    rules = {
+        name for text in texts for name in re.findall(r'"([a-z0-9-]+)",\s*(?:D[012]_|REMARK|loses)', text)
+    }
+    assert len(rules) > 25 and {rule for rule, *_ in PAIRS} - {"depends-on-processes"} <= rules | {
+        "depends-on-machine"
+    }
+    assert [rule for rule in sorted(rules) if f"`{rule}`" not in guide] == []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from cotenant.elastic.checks.source import Function, Source, written
 
-__all__ = ["COUNT", "HASH", "MACHINE", "NOW", "ORIGINS", "RANK", "Origins"]
+__all__ = ["COUNT", "HASH", "MACHINE", "MATTERS", "NOW", "ORIGINS", "RANK", "Origins"]
 
 COUNT, RANK, NOW, HASH, MACHINE = "count", "rank", "now", "hash", "machine"
 ORIGINS = {
@@ -60,6 +61,13 @@ _THROUGH = {
 }
 """What these are given goes on in what they give."""
 
+MATTERS = re.compile(
+    r"(^|_)(lr|lrs|learning_rate|batch|batch_size|bs|bsz|accum\w*|grad_acc\w*|gradient_accumulation\w*|num_steps|max_steps"
+    r"|total_steps|steps_per_epoch|max_iters|epochs|num_epochs|T_max|warmup\w*|lr_decay_iters|weight_decay|momentum"
+    r"|samples|num_samples|loss|grad|gradient)$"
+)
+"""Names of what decides the training."""
+
 
 def _table(names: dict[str, str]) -> dict[str, str]:
     return {name: kind for kind, text in names.items() for name in text.split()}
@@ -95,6 +103,7 @@ class Origins:
     def _assignments(self) -> Iterator[tuple[Function | None, str, ast.expr]]:
         for node in self._source.nodes:
             if isinstance(node, ast.Assign):
+                # A name that decides the training is told where it is given its value, not wherever it is used.
                 pairs = [pair for target in node.targets for pair in _pairs(target, node.value)]
             elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
                 pairs = [(node.target, node.value)]
@@ -102,6 +111,8 @@ class Origins:
                 continue
             scope = self._source.function(node)
             for target, value in pairs:
+                if MATTERS.search(written(target).rpartition(".")[2]):
+                    continue
                 if isinstance(target, ast.Name):
                     yield scope, target.id, value
                 elif isinstance(target, ast.Attribute):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from cotenant.elastic.checks.findings import D0_CHANGED, D1_CHANGED, D2_CHANGED, Finding
-from cotenant.elastic.checks.origins import COUNT, HASH, MACHINE, NOW, ORIGINS, RANK, Origins
+from cotenant.elastic.checks.origins import COUNT, HASH, MACHINE, MATTERS, NOW, ORIGINS, RANK, Origins
 from cotenant.elastic.checks.scope import SEEDING, Scope
 from cotenant.elastic.checks.source import Source, words
 
@@ -46,12 +45,6 @@ _TRAINERS = {
     "trl": "TRL's trainers",
     "ray.train": "Ray Train",
 }
-_MATTERS = re.compile(
-    r"(^|_)(lr|lrs|learning_rate|batch|batch_size|bs|bsz|accum\w*|grad_acc\w*|gradient_accumulation\w*|num_steps|max_steps"
-    r"|total_steps|steps_per_epoch|max_iters|epochs|num_epochs|T_max|warmup\w*|lr_decay_iters|weight_decay|momentum"
-    r"|samples|num_samples|loss|grad|gradient)$"
-)
-"""Names of what decides the training."""
 _MOVE = "docs/elastic.md: elastic.Run(workers=N), as many workers as you mean processes"
 
 
@@ -143,7 +136,7 @@ def _sinks_of(source: Source, origins: Origins, call: ast.Call, last: str) -> It
             yield _seed(source, call, kind)
         return
     for name, value in words(call).items():
-        if _MATTERS.search(name):
+        if MATTERS.search(name):
             yield from _depends(source, origins, value, name)
     if last in ("SGD", "Adam", "AdamW", "Adafactor", "RMSprop") and len(call.args) > 1:
         yield from _depends(source, origins, call.args[1], "lr")
@@ -161,7 +154,10 @@ def _seed(source: Source, call: ast.Call, kind: str) -> Finding:
     )
 
 
-def _depends(source: Source, origins: Origins, node: ast.expr, name: str) -> Iterator[Finding]:
+def _depends(
+    source: Source, origins: Origins, node: ast.expr, name: str, whole: ast.stmt | None = None
+) -> Iterator[Finding]:
+    """``whole`` is the assignment to that name, if it is one."""
     kind = _kind(origins.of(node))
     if not kind:
         return
@@ -170,12 +166,12 @@ def _depends(source: Source, origins: Origins, node: ast.expr, name: str) -> Ite
     if kind not in (COUNT, RANK):
         instead = "a fixed number"
     yield source.finding(
-        node,
+        node if whole is None else whole,
         "depends-on-processes" if kind in (COUNT, RANK) else "depends-on-machine",
         loses,
         f"{name} follows {ORIGINS[kind]}",
         instead,
-        what=f"{name} = {source.text(node)}",
+        what=f"{name}={source.text(node)}" if whole is None else source.text(whole),
     )
 
 
@@ -189,13 +185,13 @@ def _assigned(source: Source, origins: Origins) -> Iterator[Finding]:
             continue
         for target in targets:
             name = _last_word(target)
-            if not _MATTERS.search(name):
+            if not MATTERS.search(name):
                 continue
-            yield from _depends(source, origins, node.value, name)
+            yield from _depends(source, origins, node.value, name, node)
             if not origins.of(node.value):
                 for one in source.around(node):
                     if isinstance(one, ast.If) and origins.of(one.test) & {COUNT} and node in ast.walk(one):
-                        yield from _depends(source, origins, one.test, name)
+                        yield from _depends(source, origins, one.test, name, node)
                         break
 
 
@@ -213,7 +209,7 @@ def _shards(source: Source, origins: Origins) -> Iterator[Finding]:
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
             parts = [node.slice.lower, node.slice.upper, node.slice.step]
         elif isinstance(node, ast.Call) and source.name(node.func).rpartition(".")[2] in ("range", "islice"):
-            parts = list(node.args)
+            parts = list(node.args) if len(node.args) > 1 else []
         else:
             continue
         if frozenset().union(*(origins.of(part) for part in parts)) & {COUNT, RANK}:
