@@ -41,6 +41,18 @@ class Net(nn.Module):
         return out * self.some.to(out.dtype) if torch.rand(()) < 0.3 else out
 
 
+class Skips(nn.Module):
+    """Leaves out a block by chance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        out = torch.tanh(self.first(x))
+        return self.last(out + self.second(out) if torch.rand(()) < 0.5 else out)
+
+
 class Gpt(training.Gpt):
     """FSDP warns of views as output."""
 
@@ -63,6 +75,8 @@ class Cast(nn.Module):
 def build(kind: str) -> tuple[Any, Any]:
     if kind == "gpt":
         return Gpt(), training.Words(50)
+    if kind == "skips":
+        return Skips(), training.Noisy(56, (6,), True)
     return Net(), training.Noisy(56, (6,), True)
 
 
@@ -76,7 +90,7 @@ def shard_with(options: dict[str, Any]) -> Any:
         policy["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
 
     def shard(model: Any, mesh: Any) -> None:
-        if isinstance(model, Net):
+        if isinstance(model, (Net, Skips)):
             for block in (model.first, model.second):
                 fully_shard(block, mesh=mesh, **policy)
         elif options.get("model") == "gpt":
@@ -156,7 +170,12 @@ def train(options: dict[str, Any]) -> None:
             time.sleep(options.get("sleep", 0.0))
         if (step.number + 1) % accumulate == 0:
             scaler.unscale_(opt)
-            if options.get("clip", True):
+            if options.get("norms"):
+                norm = model.second.weight.grad.norm()
+                _ = norm.item() if options["norms"] == "item" else norm.full_tensor()
+            if options.get("torch_clip"):
+                nn.utils.clip_grad_norm_(trained.parameters(), options.get("norm", 0.5))
+            elif options.get("clip", True):
                 run.clip_grad_norm_(trained.parameters(), options.get("norm", 0.5))
             scaler.step(opt)
             scaler.update()
@@ -167,3 +186,5 @@ def train(options: dict[str, Any]) -> None:
             state["loss"] = step.mean("loss")
             with Path(options["log"]).open("a") as file:
                 file.write(f"{step.number} {training.digest(state)} {run.processes} {os.getpid()}\n")
+    if run.first:
+        Path(options["log"] + ".grade").write_text(str(run.grade))

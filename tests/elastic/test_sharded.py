@@ -22,7 +22,12 @@ CASES: dict[str, dict[str, Any]] = {
     "tied weights, workers without samples": {"model": "gpt", "optimizer": "adam", "clip": False} | SHORT,
     "bf16 parameters, fp32 sums": {"model": "gpt", "mixed": True, "optimizer": "sgd"} | SHORT,
     "fp16 with scaler": {"model": "net", "precision": "fp16", "optimizer": "sgd"},
-    "accumulated over two steps": {"model": "net", "accumulate": 2, "optimizer": "adam"},
+    "accumulated over two steps, PyTorch's own clipping": {
+        "model": "net",
+        "accumulate": 2,
+        "optimizer": "adam",
+        "torch_clip": True,
+    },
     "offload policy": {"model": "net", "offload": True} | SHORT,
 }
 MORE: dict[str, dict[str, Any]] = {
@@ -116,6 +121,39 @@ def test_another_mixed_precision_policy_is_not_the_same_bits(play: Any, tmp_path
     assert refused(mixed=True, least="statistical", epochs=2) == ""
     assert refused(mixed=True, epochs=2) == ""
     assert f"mixed precision of the model {both} -> none" in refused(epochs=2)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_module_that_is_left_out_now_and_then_is_noticed(
+    play: Any, sharded: Any, tmp_path: Path, processes: int
+) -> None:
+    log = str(tmp_path / "log")
+    with contextlib.suppress(AssertionError):
+        if processes == 1:
+            alone(play, model="skips", sharded=True, log=log)
+        else:
+            sharded(processes, model="skips", log=log)
+    assert play.code == 1
+    why = Path(log + ".error").read_text()
+    assert "each fully_shard module must be called on every process, in every turn" in why
+    assert "second" in why
+
+
+def test_a_sum_over_shards_is_told_or_refused(play: Any, sharded: Any, tmp_path: Path) -> None:
+    place = f"{Path(__file__).with_name('sharded_training.py')}:"
+    told = "a sum over the shards of the model depends on the number of processes"
+    with contextlib.suppress(AssertionError):
+        sharded(2, norms="item", least="bitwise", log=str(tmp_path / "log"))
+    why = (tmp_path / "log.error").read_text()
+    assert why.startswith(place)
+    assert told in why
+    log = str(tmp_path / "full")
+    expected = alone(play, epochs=1)
+    assert sharded(2, "full", norms="full", epochs=1, log=log) == expected  # nothing was done with the sum
+    assert Path(log + ".grade").read_text() == "statistical"
+    log = str(tmp_path / "none")
+    assert sharded(2, "none", epochs=1, log=log) == expected
+    assert Path(log + ".grade").read_text() == "bitwise"
 
 
 @pytest.mark.parametrize(

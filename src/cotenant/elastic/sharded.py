@@ -15,6 +15,7 @@ from typing import Any
 from cotenant.elastic.exchange import Group
 from cotenant.elastic.members import Finished, Member, Retired
 from cotenant.elastic.process import Settings
+from cotenant.elastic.sharded_sums import total_norm, watch
 from cotenant.errors import InputError
 
 __all__ = ["AGAIN", "Again", "Shard", "Sharding", "check_optimizers", "clip"]
@@ -47,6 +48,8 @@ class Sharding:
     ----------
     policies : dict
         For the run's identity: the mixed precision of each ``fully_shard`` module that asks for it.
+    summed : callable
+        Given the place in the script where shards are summed in an order that depends on the number of processes.
 
     Raises
     ------
@@ -67,7 +70,12 @@ class Sharding:
         self.rank, self.size = (self.group.rank, self.group.size) if self.group else (0, 1)
         self.mesh = self._mesh(store)
         self.used: set[int] = set()
+        self.summed: Callable[[str], None] = lambda place: None
+        watch(self.mesh, self._told)
         self._apply(model, shard)
+
+    def _told(self, place: str) -> None:
+        self.summed(place)
 
     # -- group -----------------------------------------------------------------------
 
@@ -136,18 +144,18 @@ class Sharding:
         tied = _tied(model)
         shard(model, self.mesh)
         self._check_sharded(model, tied)
-        self.round = Round()
+        self.round = Round(self.broken)
         self.reduces: list[Any] = []
         self.policies = _policies(model)
         numbers = {name: number for number, (name, _) in enumerate(_trained(model))}
         for path, module in model.named_modules():
             if isinstance(module, FSDPModule):
-                reduce = OrderedReduce(self.round, path, self.broken)
+                reduce = OrderedReduce(self.round, self.round.number_of(path), self.broken)
                 self.reduces.append(reduce)
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
                 module.set_custom_reduce_scatter(reduce)
-                module.set_custom_all_gather(Gather(self.broken))
+                module.set_custom_all_gather(Gather(self.round, self.round.number_of(path), self.broken))
                 module.set_reduce_scatter_unused_params(True, recurse=False)
                 if self.size == 1:
                     module.set_all_reduce_hook(reduce.alone)
@@ -270,11 +278,8 @@ def clip(parameters: Any, max_norm: float, norm_type: float = 2.0) -> Any:
     import torch
 
     grads = [p.grad for p in parameters if p.grad is not None]
-    if not grads:
-        return torch.tensor(0.0)
     with torch.no_grad():
-        norms = [torch.linalg.vector_norm(grad.full_tensor(), norm_type) for grad in grads]
-        total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+        total = total_norm(grads, norm_type)
         factor = torch.clamp(max_norm / (total + 1e-6), max=1.0)
         for grad in grads:
             grad.to_local().mul_(factor)

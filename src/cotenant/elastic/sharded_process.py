@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from cotenant.elastic import scan, state
 from cotenant.elastic.contexts import Context, use
 from cotenant.elastic.exchange import Broken, from_bytes, to_bytes
 from cotenant.elastic.hung import EXCHANGE, SCRIPT
+from cotenant.elastic.identity import Grade
 from cotenant.elastic.members import Orders
 from cotenant.elastic.parts import WHOLE, Part
 from cotenant.elastic.process import Process, Settings
@@ -42,6 +44,7 @@ class ShardedProcess(Process):
         check_optimizers(dict(self.optimizers))
         self._sharding, self._member, self._group = sharding, sharding.member, sharding.group
         self._models = parts["model"]
+        sharding.summed, self._places = self._shards_summed, set[str]()
         self.rank, self.size = sharding.rank, sharding.size
         self._mine = range(self.rank, settings.workers, self.size)
         self._held: list[Any] = []
@@ -60,6 +63,18 @@ class ShardedProcess(Process):
     def close(self) -> None:
         """The last step is done."""
         self._sharding.close()
+
+    def _shards_summed(self, place: str) -> None:
+        text = (
+            f"{place}: a sum over the shards of the model depends on the number of processes: grade statistical if training"
+            " uses it; sum the full_tensor() instead"
+        )
+        if self.settings.least is Grade.BITWISE:
+            raise InputError(f"{text}, or lower elastic.Run(least=...)")
+        if place not in self._places and self.rank == 0:
+            sys.stderr.write(f"cotenant: {text}\n")
+        self._places.add(place)
+        self.grade = min(self.grade, Grade.STATISTICAL)
 
     # -- state -----------------------------------------------------------------------
 
@@ -129,9 +144,10 @@ class ShardedProcess(Process):
         """One batch for each round, also where this process has no worker: then what it gives is dropped."""
         workers, turn = self.settings.workers, self._sharding.round
         for number, first in enumerate(range(0, workers, self.size)):
-            turn.number, turn.live = number, [self._live(first + rank) for rank in range(self.size)]
-            if not any(turn.live):
+            live = [self._live(first + rank) for rank in range(self.size)]
+            if not any(live):
                 continue
+            turn.begin(number, live)
             worker = first + self.rank
             for parameter in self.parameters:
                 parameter.grad = None
@@ -143,6 +159,7 @@ class ShardedProcess(Process):
             self._buffers.enter(before.buffers)
             self._notes, seen, self.worker = {}, set(self._sharding.used), worker if real else None
             yield batch
+            turn.ended(self._sharding.mesh.get_group())
             scan.check_gradients(self.parameters)
             buffers = self._buffers.leave()
             if real:
@@ -151,7 +168,7 @@ class ShardedProcess(Process):
                 self._fresh[worker], self._spare = after, batch
             else:
                 self._sharding.used = seen
-        turn.number = -1
+        turn.over()
 
     def _live(self, worker: int) -> bool:
         return worker < self.settings.workers and self.loader.count(self.place.within, worker) > 0
