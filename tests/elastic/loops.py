@@ -68,7 +68,7 @@ def plainly(workers: int, epochs: int) -> list[str]:
     model, loader = run.prepare(model, Pictures(), 2)
     found = []
     for epoch in range(epochs):
-        source = loader.open(epoch, 0, range(workers))
+        source = (batch for batch, _ in loader.open(epoch, 0, range(workers), []))
         for _ in range(loader.steps):
             batches = [next(source) for _ in range(workers)]
             for number, (one, part) in enumerate(zip(optimizers, (model.judge, model.maker), strict=True)):

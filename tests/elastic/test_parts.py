@@ -256,7 +256,7 @@ def test_bad_numbers_and_addresses_are_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(InputError, match="order is 'ring'"):
         elastic.Run(4, order="ring")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="needs __len__"):
-        elastic.Run(4, threads=1).prepare(torch.nn.Linear(1, 1), iter([1]), 1)
+        elastic.Run(4, threads=1).prepare(torch.nn.Linear(1, 1), 5, 1)
     monkeypatch.setenv(members.ADDRESS, "nowhere")
     with pytest.raises(InputError, match="HOST:PORT:NAME"):
         members.Member.from_environment()

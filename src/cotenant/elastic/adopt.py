@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from cotenant.elastic.sampling import Loader
+from cotenant.elastic.sampling import Loader, Mark
 from cotenant.errors import InputError
 
 __all__ = ["AdoptedLoader", "adopt", "distributed"]
@@ -68,13 +68,17 @@ class AdoptedLoader(Loader):
         seed = "none" if self._sampler_seed is None else str(self._sampler_seed)
         return super().identity() | {"last batch": self._last_of, "sampler's seed": seed} | self.more
 
-    def open(self, epoch: int, step: int, mine: Sequence[int]) -> Iterator[Any]:
+    def open(
+        self, epoch: int, step: int, mine: Sequence[int], marks: Sequence[Mark]
+    ) -> Iterator[tuple[Any, Mark]]:
         """See ``Loader``."""
-        batches = super().open(epoch, step, mine)
+        batches = super().open(epoch, step, mine, marks)
         if self.on_turn is None:
             return batches
-        turns = ((n, worker) for n in range(step, self.steps) for worker in mine if self.count(n, worker))
-        return (self.on_turn(worker, next(batches)) for _, worker in turns)
+        turns = (worker for n in range(step, self.steps) for worker in mine if self.count(n, worker))
+        return (
+            (self.on_turn(worker, batch), mark) for worker, (batch, mark) in zip(turns, batches, strict=True)
+        )
 
 
 def _settings(loader: Any) -> dict[str, Any]:

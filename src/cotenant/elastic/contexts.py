@@ -30,15 +30,18 @@ class Context:
         What the script noted in the worker's last turn.
     arrival : dict of str to tuple of int
         The order in which the first gradients arrived, if it counts: numbers of parameters, for each kind of inner loop.
+    mark : mapping
+        How far the worker is in its data, if that is not known from the step.
     """
 
-    __slots__ = ("_cuda", "_numpy", "_python", "_torch", "arrival", "buffers", "notes")
+    __slots__ = ("_cuda", "_numpy", "_python", "_torch", "arrival", "buffers", "mark", "notes")
 
     def __init__(self, python: Any, numpy: Any, torch: Any, cuda: Any) -> None:
         self._python, self._numpy, self._torch, self._cuda = python, numpy, torch, cuda
         self.buffers: dict[str, Any] = {}
         self.notes: dict[str, float] = {}
         self.arrival: dict[str, tuple[int, ...]] = {}
+        self.mark: Mapping[str, Any] = {}
 
     @classmethod
     def seeded(cls, seed: int) -> Context:
@@ -101,6 +104,7 @@ class Context:
             "buffers": self.buffers,
             "notes": self.notes,
             "arrival": self.arrival,
+            "mark": self.mark,
         }
 
     @classmethod
@@ -117,6 +121,13 @@ class Context:
         # Written by earlier versions: of the one loop that they had.
         loops = arrival if isinstance(arrival, Mapping) else {"": arrival} if arrival else {}
         context.arrival = {name: tuple(order) for name, order in loops.items()}
+        context.mark = kept.get("mark", {})
+        return context
+
+    def marked(self, mark: Mapping[str, Any]) -> Context:
+        """The same of a worker that has had no turn, further in its data."""
+        context = Context(self._python, self._numpy, self._torch, self._cuda)
+        context.buffers, context.arrival, context.mark = self.buffers, self.arrival, mark
         return context
 
 

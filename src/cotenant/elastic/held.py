@@ -7,7 +7,7 @@ from typing import Any
 
 from cotenant.elastic import ddp, identity, state
 from cotenant.elastic.contexts import Buffers, Context
-from cotenant.elastic.sampling import Loader
+from cotenant.elastic.sampling import Data, Mark
 from cotenant.elastic.settings import Settings
 from cotenant.elastic.state import Place
 from cotenant.errors import StateError
@@ -33,6 +33,8 @@ class Held:
         Those that take gradients.
     optimizers : mapping
         By name.
+    begun : list of Mark
+        ``marks`` at the beginning of the step.
     in_turns : bool
         The turns of a step have begun, and its gradients are not there yet.
     """
@@ -40,7 +42,7 @@ class Held:
     def __init__(
         self,
         settings: Settings,
-        loader: Loader,
+        loader: Data,
         model: Any,
         objects: contents.Objects,
         parts: Mapping[str, Mapping[str, Any]],
@@ -56,6 +58,7 @@ class Held:
         self._buffers = Buffers(model)
         seeds = [randomness.mix(settings.seed, n, _WORKER) for n in range(settings.workers)]
         self.contexts = [Context.seeded(seed) for seed in seeds]
+        self.begun = self.marks
         self._between = Context.seeded(randomness.mix(settings.seed, 0, _BETWEEN))
 
     def _awake(self) -> None:
@@ -78,6 +81,19 @@ class Held:
                 f"CPU threads were changed from {self._threads} to {torch.get_num_threads()} during the run, which"
                 " changes bits: leave them, or set elastic.Run(threads=...)"
             )
+
+    @property
+    def marks(self) -> list[Mark]:
+        """How far all logical workers are in their data."""
+        return [context.mark for context in self.contexts]
+
+    def live(self, worker: int) -> bool:
+        """Whether a logical worker may have samples at this step."""
+        return self.loader.live(*self.place[1:], worker, self.begun[worker])
+
+    def ends_epoch(self) -> bool:
+        """Whether this step, of which the turns are over, is the last of its epoch."""
+        return self.loader.over(self.place.epoch, self.place.within + 1, self.marks)
 
     def identity(self) -> dict[str, str]:
         """What the bits depend on."""
@@ -115,6 +131,9 @@ class Held:
         self.objects.put(content, where)
         self.place = Place(*content["cotenant"]["place"])
         self.contexts = [Context.unpacked(kept) for kept in content["workers"]]
+        if left is identity.Grade.CHANGED and self.loader.counted:
+            for context in self.contexts:  # what they say is of other data
+                context.mark = {}
         self._between = Context.unpacked(content["between"])
         self._buffers.enter(self.contexts[0].buffers)
         self._numpy = self._between.enter(keep=False)

@@ -33,6 +33,8 @@ _MEANING = (
     "shuffle",
     "last batch",
     "random data",
+    "sampler",
+    "stream",
     "optimiser",
 )
 """A change of one of these is another training."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cotenant.elastic.contexts import Context
-from cotenant.elastic.sampling import Loader
+from cotenant.elastic.sampling import Data, Mark
 from cotenant.elastic.state import Place
 from cotenant.errors import InputError
 
@@ -113,10 +113,10 @@ class Aside:
 class Batches:
     """The batches of a process's turns, in their order; those of a step for all its loops."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Data) -> None:
         self._loader = loader
-        self._source: Iterator[Any] | None = None
-        self._read: dict[int, Any] = {}
+        self._source: Iterator[tuple[Any, Mark]] | None = None
+        self._read: dict[int, tuple[Any, Mark]] = {}
 
     def again(self) -> None:
         """Read this step's anew, maybe those of other workers."""
@@ -129,15 +129,20 @@ class Batches:
         if epoch:
             self._source = None
 
-    def next(self, place: Place, workers: Sequence[int], worker: int, part: Part) -> Any:
-        """One worker's; if others may come, each loop is given a copy, whatever is done to it."""
+    def next(
+        self, place: Place, workers: Sequence[int], marks: Sequence[Mark], worker: int, part: Part
+    ) -> tuple[Any, Mark]:
+        """One worker's, and the mark after it; if others may come, each loop is given a copy, whatever is done to it.
+
+        ``marks`` are all workers' at the beginning of the step.
+        """
         if worker not in self._read:
             if self._source is None:
-                self._source = self._loader.open(place.epoch, place.within, workers)
-            batch = next(self._source)
+                self._source = self._loader.open(place.epoch, place.within, workers, marks)
+            found = next(self._source)
             if part is WHOLE:
-                return batch
-            self._read[worker] = batch
+                return found
+            self._read[worker] = found
         return copy.deepcopy(self._read[worker])
 
 

@@ -18,7 +18,7 @@ from cotenant.elastic.memory import Memory
 from cotenant.elastic.parts import WHOLE, Aside, Batches, Given, Part, Record
 from cotenant.elastic.reduction import staging
 from cotenant.elastic.rings import Rings
-from cotenant.elastic.sampling import Loader
+from cotenant.elastic.sampling import NOTHING, Data, Mark
 from cotenant.elastic.settings import Settings
 from cotenant.elastic.state import Place
 from cotenant.elastic.transfer import catch_up
@@ -57,7 +57,7 @@ class Process(Held):
     def __init__(
         self,
         settings: Settings,
-        loader: Loader,
+        loader: Data,
         model: Any,
         objects: contents.Objects,
         parts: Mapping[str, Mapping[str, Any]],
@@ -128,7 +128,7 @@ class Process(Held):
     def advance(self) -> None:
         """The script has applied the gradients."""
         step, epoch, index = self.place
-        whole = index + 1 == self.loader.steps
+        whole = self.ends_epoch()
         self.place = Place(step + 1, epoch + whole, 0 if whole else index + 1)
         self.part, self.record = 0, None
         self._batches.stepped(epoch=whole)
@@ -167,6 +167,8 @@ class Process(Held):
             self._join()
         self._between = Context.leave(self._numpy)
         self.in_turns = True
+        if not self.part:
+            self.begun = self.marks
         self._tell(TURNS)
         if part != self._part:
             self._part = part
@@ -177,24 +179,27 @@ class Process(Held):
         """The batches of this process's workers, each yielded within its worker's context."""
         keep = self.size > 1 or not self._staging.apart
         for worker in self._mine:
-            if self.loader.count(self.place.within, worker):
+            if self.live(worker):
                 use(self._scratch)
-                batch = self._next(worker)
-                before = self.contexts[worker]
-                used = before.enter(keep=keep)
-                self._buffers.enter(
-                    self.contexts[0].buffers if self.settings.order == "ddp" else before.buffers
-                )
-                self._notes = dict(before.notes) if self.part else {}
-                self.worker = worker
-                yield batch
-                scan.check_gradients(self.parameters)
-                after = Context.leave(used)
-                after.buffers, after.notes = self._buffers.leave(), self._notes
-                seen = before.arrival.get(self._part.name) or self._staging.arrival(worker)
-                after.arrival = before.arrival | ({self._part.name: seen} if seen else {})
-                self._fresh[worker] = after
+                batch, mark = self._next(worker)
+                if batch is NOTHING:
+                    self._fresh[worker] = self.contexts[worker].marked(mark)
+                else:
+                    yield from self._turn(worker, batch, mark, keep)
             self._staging.ended(worker)
+
+    def _turn(self, worker: int, batch: Any, mark: Mark, keep: bool) -> Iterator[Any]:
+        self.worker, before = worker, self.contexts[worker]
+        used = before.enter(keep=keep)
+        self._buffers.enter(self.contexts[0].buffers if self.settings.order == "ddp" else before.buffers)
+        self._notes = dict(before.notes) if self.part else {}
+        yield batch
+        scan.check_gradients(self.parameters)
+        after = Context.leave(used)
+        after.buffers, after.notes, after.mark = self._buffers.leave(), self._notes, mark
+        seen = before.arrival.get(self._part.name) or self._staging.arrival(worker)
+        after.arrival = before.arrival | ({self._part.name: seen} if seen else {})
+        self._fresh[worker] = after
 
     def note(self, values: dict[str, float]) -> None:
         """Numbers of the worker whose turn it is."""
@@ -202,8 +207,8 @@ class Process(Held):
             raise InputError("note() outside of the inner loop: numbers belong to a worker's turn")
         self._notes.update(values)
 
-    def _next(self, worker: int) -> Any:
-        return self._batches.next(self.place, self._mine, worker, self._part)
+    def _next(self, worker: int) -> tuple[Any, Mark]:
+        return self._batches.next(self.place, self._mine, self.begun, worker, self._part)
 
     def end_turns(self) -> bool:
         """Exchange; False if the turns must be taken again, by others."""
@@ -310,6 +315,7 @@ class Process(Held):
             if self.part == 0:
                 context.notes = {}
             self.contexts[worker] = fresh.get(worker, context)
+        self.loader.check(*self.place[1:], self.marks)
 
     def _agree(self, sums: list[Any]) -> None:
         """All have all of the step, or it is kept for those that may not."""

@@ -47,7 +47,7 @@ class _Recorded(Process):
         epoch, within = self.place[1:]
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, self.loader.order(epoch)
-        order, size = self._order[1], self.loader.batch_size
+        order, size = self._order[1], getattr(self.loader, "batch_size", 1)
         places = [(within * size + n) * self.settings.workers + worker for n in range(size)]
         return [order[place] for place in places if place < len(order)]
 

@@ -16,8 +16,10 @@ from cotenant.elastic.gradients import Order
 from cotenant.elastic.identity import Grade
 from cotenant.elastic.members import MOST
 from cotenant.elastic.process import Process, Settings
-from cotenant.elastic.sampling import Last, Loader
-from cotenant.elastic.settings import whole
+from cotenant.elastic.sampling import Data, Last
+from cotenant.elastic.settings import check_wanted, whole
+from cotenant.elastic.sources import source
+from cotenant.elastic.state import End
 from cotenant.elastic.step import Step
 from cotenant.elastic.telling import Telling, state_folder
 from cotenant.errors import InputError, MissingExtraError
@@ -92,7 +94,7 @@ class Run:
             raise InputError(f"workers={workers}, max_processes={most}: it must be a divisor of workers")
         _check_words(order, least)
         leaves = most if order == "blocks" else workers
-        _check_wanted(leaves, os.environ.get(MOST, ""))
+        check_wanted(leaves, os.environ.get(MOST, ""))
         if threads is not None:
             torch.set_num_threads(whole("threads", threads, 1))
         if deterministic:
@@ -122,26 +124,31 @@ class Run:
         self,
         model: Any,
         dataset: Any,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
         shuffle: bool = True,
         last: Last = "short",
         random_data: bool = True,
+        sampler: Any = None,
+        batch_sampler: Any = None,
         shard: Callable[[Any, Any], None] | None = None,
         **settings: Any,
-    ) -> tuple[Any, Loader]:
+    ) -> tuple[Any, Data]:
         """The model as it is, after a look at it, and a loader of the data set.
 
         Parameters
         ----------
         model : Module
             On its device, not wrapped.
-        dataset : Dataset
-            With ``__len__`` and ``__getitem__``; no sampler.
+        dataset : Dataset or callable
+            With ``__len__`` and ``__getitem__``. Or a function of the logical worker that makes its stream: see
+            ``streams.Streams`` and docs/elastic-data.md.
         batch_size : int
-            Of one logical worker.
+            Of one logical worker; not with a batch sampler.
         shuffle, last, random_data
-            See ``sampling.Loader``.
+            See ``sampling.Loader``. Streams are not shuffled.
+        sampler, batch_sampler : iterable with ``__len__``, optional
+            Says the order of an epoch, or its batches: see ``samplers.Sampled``.
         shard : callable, optional
             Given the model and a mesh, applies ``fully_shard`` to it; see docs/elastic-sharded.md. Make the
             optimiser afterwards.
@@ -153,7 +160,6 @@ class Run:
         InputError
             If the model or the data set cannot be elastic; names the module.
         """
-        batch_size = whole("batch_size", batch_size, 1)
         scan.check_model(model)
         if shard is not None:
             from cotenant.elastic.sharded import Sharding
@@ -161,7 +167,7 @@ class Run:
             self._sharding = Sharding(self._settings, model, shard)
         self._model = model
         self._parts["model"] = contents.named("model", model)
-        loader = Loader(
+        loader = source(
             dataset,
             batch_size,
             self._settings.workers,
@@ -169,8 +175,14 @@ class Run:
             shuffle=shuffle,
             last=last,
             random_data=random_data,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
             settings=settings,
         )
+        if shard is not None and not loader.counted:
+            raise InputError(
+                "streams and a sharded model do not go together yet: give a data set with indices"
+            )
         return model, loader
 
     def adopt(  # noqa: PLR0917 - one parameter for each thing that is kept
@@ -183,7 +195,7 @@ class Run:
         extra: Mapping[str, Any] | None = None,
         *,
         random_data: bool = True,
-    ) -> Loader:
+    ) -> Data:
         """For a script written for DistributedDataParallel: what its ``DataLoader`` says, dealt out to logical workers.
 
         Data set, batch size, ``drop_last`` and the options of loading are taken from the loader. With a
@@ -279,7 +291,7 @@ class Run:
 
         return clip_grad_norm_(parameters, max_norm, norm_type)
 
-    def _make(self, loader: Loader) -> Process:
+    def _make(self, loader: Data) -> Process:
         kind: Callable[..., Process] = Process
         given: tuple[Any, ...] = (
             self._settings,
@@ -310,11 +322,18 @@ class Run:
             raise InputError("nothing to save: give elastic.Run(state=FOLDER), and save between steps")
         self._process.save()
 
-    def steps(self, loader: Loader, epochs: int) -> Iterator[Step]:
-        """All steps from where the run is to the end of the last epoch; ``epochs`` counts those of the whole run.
+    def steps(self, loader: Data, epochs: int | None = None, *, steps: int | None = None) -> Iterator[Step]:
+        """All steps from where the run is to the end of the last epoch, or to a number of steps.
 
         Here saved state is loaded, processes come and go, and checkpoints are written. One loop for each ``Run``:
         what is to be done after an epoch is done in it, where ``step.last`` is true.
+
+        Parameters
+        ----------
+        loader : Data
+            From ``prepare`` or ``adopt``.
+        epochs, steps : int, optional
+            Of the whole run, over resumes; of both, what comes first.
 
         Raises
         ------
@@ -324,15 +343,15 @@ class Run:
         StateError
             Saved state that cannot be used, or of which less than ``least`` is left.
         """
-        epochs = whole("epochs", epochs, 1)
-        if self._model is None or not isinstance(loader, Loader):
+        end = End.asked(epochs, steps)
+        if self._model is None or not isinstance(loader, Data):
             raise InputError("steps() takes the loader that run.prepare(model, dataset, ...) gave")
         if not self._parts.get("optimizer"):
             raise InputError("no optimiser is kept: call run.keep(optimizer=...) before run.steps()")
         scan.check_optimizers(self._model, self._parts["optimizer"])
-        return self._steps(loader, epochs)
+        return self._steps(loader, end)
 
-    def _steps(self, loader: Loader, epochs: int) -> Iterator[Step]:
+    def _steps(self, loader: Data, end: End) -> Iterator[Step]:
         if self._process is not None:
             raise InputError(
                 f"a second run.steps(): the first one has done {self._process.place.step} steps; one loop goes through"
@@ -340,28 +359,27 @@ class Run:
                 " elastic.Run"
             )
         with use_folder(self._settings.folder):
-            yield from self._loop(loader, epochs)
+            yield from self._loop(loader, end)
 
-    def _loop(self, loader: Loader, epochs: int) -> Iterator[Step]:
+    def _loop(self, loader: Data, end: End) -> Iterator[Step]:
         process = self._make(loader)
         self._process = process
         process.open()
-        telling = Telling(process, epochs * loader.steps)
+        telling = Telling(process, end.length(loader))
         telling.opened()
-        if process.place.epoch >= epochs and self.first:
+        if end.reached(process.place) and self.first:
             sys.stderr.write(
-                f"cotenant: saved state of {process.place.step} steps: all {epochs} epochs are done, no step is left\n"
+                f"cotenant: saved state of {process.place.step} steps: all {end} are done, no step is left\n"
             )
-        while process.place.epoch < epochs:
-            last = process.place.within + 1 == loader.steps
-            step = Step(process, last)
+        while not end.reached(process.place):
+            step = Step(process)
             yield step
             if not step.done:
                 raise InputError(f"the inner loop of step {step.number} was left before its end")
             process.advance()
             telling.stepped()
             try:
-                over = process.boundary(end=process.place.epoch == epochs)
+                over = process.boundary(end=end.reached(process.place))
             finally:
                 telling.saved()
             if over:
@@ -376,12 +394,3 @@ def _check_words(order: Any, least: Any) -> None:
         raise InputError(f"least is {least!r}: it must be bitwise, statistical or changed")
     if order == "ddp":
         ddp.check_version(strict=least == "bitwise")
-
-
-def _check_wanted(leaves: int, most: str) -> None:
-    """See that the supervisor will not start more processes than can share the work."""
-    if most.isdigit() and int(most) > leaves:
-        raise InputError(
-            f"up to {most} processes are to be started, the run is made for {leaves} at most: raise"
-            f" elastic.Run(max_processes=...), or ask for fewer, --elastic 1:{leaves}"
-        )

@@ -10,7 +10,7 @@ from cotenant.elastic import identity
 from cotenant.elastic.gradients import Order
 from cotenant.errors import InputError
 
-__all__ = ["Settings", "whole"]
+__all__ = ["Settings", "check_wanted", "whole"]
 
 
 class Settings(NamedTuple):
@@ -56,3 +56,12 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     if least is not None and number < least:
         raise InputError(f"{name} is {number}: it must be {wanted}")
     return number
+
+
+def check_wanted(leaves: int, most: str) -> None:
+    """See that the supervisor will not start more processes than can share the work."""
+    if most.isdigit() and int(most) > leaves:
+        raise InputError(
+            f"up to {most} processes are to be started, the run is made for {leaves} at most: raise"
+            f" elastic.Run(max_processes=...), or ask for fewer, --elastic 1:{leaves}"
+        )

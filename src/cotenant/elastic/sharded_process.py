@@ -14,7 +14,7 @@ from cotenant.elastic.identity import Grade
 from cotenant.elastic.members import Orders
 from cotenant.elastic.parts import WHOLE, Part
 from cotenant.elastic.process import Process, Settings
-from cotenant.elastic.sampling import Loader
+from cotenant.elastic.sampling import Data
 from cotenant.elastic.sharded import AGAIN, Again, Sharding, check_optimizers
 from cotenant.elastic.sharded_state import gathered, scattered
 from cotenant.errors import InputError
@@ -34,7 +34,7 @@ class ShardedProcess(Process):
     def __init__(  # noqa: PLR0917 - those of a process, and how it is sharded
         self,
         settings: Settings,
-        loader: Loader,
+        loader: Data,
         model: Any,
         objects: contents.Objects,
         parts: Mapping[str, Mapping[str, Any]],
@@ -134,6 +134,7 @@ class ShardedProcess(Process):
             )
         self._between = Context.leave(self._numpy)
         self.in_turns = True
+        self.begun = self.marks
         self._held = [p.grad for p in self.parameters]
         self._sharding.used.clear()
         for reduce in self._sharding.reduces:
@@ -153,7 +154,7 @@ class ShardedProcess(Process):
                 parameter.grad = None
             use(self._scratch)
             real = turn.live[self.rank]
-            batch = self._next(worker) if real else self._dummy()
+            batch, mark = self._next(worker) if real else (self._dummy(), {})
             before = self.contexts[worker if real else 0]
             used = before.enter(keep=True)
             self._buffers.enter(before.buffers)
@@ -164,18 +165,18 @@ class ShardedProcess(Process):
             buffers = self._buffers.leave()
             if real:
                 after = Context.leave(used)
-                after.buffers, after.notes = buffers, self._notes
+                after.buffers, after.notes, after.mark = buffers, self._notes, mark
                 self._fresh[worker], self._spare = after, batch
             else:
                 self._sharding.used = seen
         turn.over()
 
     def _live(self, worker: int) -> bool:
-        return worker < self.settings.workers and self.loader.count(self.place.within, worker) > 0
+        return worker < self.settings.workers and self.live(worker)
 
     def _dummy(self) -> Any:
         if self._spare is None:
-            self._spare = next(self.loader.open(self.place.epoch, self.place.within, [0]))
+            self._spare, _ = next(self.loader.open(*self.place[1:], [0], self.begun))
         return self._spare
 
     def end_turns(self) -> bool:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cotenant.elastic.contexts import Context
-from cotenant.errors import StateError
+from cotenant.elastic.sampling import Data
+from cotenant.elastic.settings import whole
+from cotenant.errors import InputError, StateError
 from cotenant.runtime import contents, statefiles
 
-__all__ = ["FORMAT", "Place", "check", "newest", "pack", "save"]
+__all__ = ["FORMAT", "End", "Place", "check", "newest", "pack", "save"]
 
 FORMAT = 1
 
@@ -29,6 +31,48 @@ class Place(NamedTuple):
     step: int = 0
     epoch: int = 0
     within: int = 0
+
+
+class End(NamedTuple):
+    """When a run is over: of both, what comes first; None is never.
+
+    Attributes
+    ----------
+    epochs, steps : int or None
+    """
+
+    epochs: int | None
+    steps: int | None
+
+    @classmethod
+    def asked(cls, epochs: Any, steps: Any) -> End:
+        """As a script asks for it.
+
+        Raises
+        ------
+        InputError
+            If it asks for none, or for what is no number of them.
+        """
+        if epochs is None and steps is None:
+            raise InputError("steps() without an end: give epochs=, or steps=")
+        return cls(
+            None if epochs is None else whole("epochs", epochs, 1),
+            None if steps is None else whole("steps", steps, 1),
+        )
+
+    def reached(self, place: Place) -> bool:
+        """Whether a place is the end."""
+        epochs, steps = self
+        return (epochs is not None and place.epoch >= epochs) or (steps is not None and place.step >= steps)
+
+    def length(self, data: Data) -> int:
+        """Steps from the beginning; 0 if nobody knows."""
+        whole = 0 if self.epochs is None else data.total(self.epochs)
+        return min((one for one in (whole, self.steps or 0) if one), default=0)
+
+    def __str__(self) -> str:
+        parts = [f"{number} {name}" for name, number in self._asdict().items() if number is not None]
+        return " or ".join(parts)
 
 
 def pack(

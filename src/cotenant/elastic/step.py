@@ -21,15 +21,26 @@ class Step:
         Of the step, from 0, over all epochs.
     epoch, index : int
         Epoch, and step of it.
-    last : bool
-        The last of its epoch.
     """
 
-    def __init__(self, process: Process, last: bool) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
         self.number, self.epoch, self.index = process.place
-        self.last = last
         self.done = self._whole = False
+        self._last = process.loader.counted and process.ends_epoch()
+
+    @property
+    def last(self) -> bool:
+        """Whether it is the last of its epoch; for streams, known after the inner loop.
+
+        Raises
+        ------
+        InputError
+            If it is not known yet.
+        """
+        if not self.done and not self._process.loader.counted:
+            raise InputError("step.last: which step of streams is the last is known after the inner loop")
+        return self._last
 
     def __iter__(self) -> Iterator[Any]:
         if self.done or self._process.part:
@@ -70,6 +81,7 @@ class Step:
             yield from self._process.turns()
             if self._process.end_turns():
                 break
+        self._last = self._process.ends_epoch()
         self.done = True
 
     def note(self, **values: float) -> None:
