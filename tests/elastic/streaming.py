@@ -19,6 +19,7 @@ from torch.optim import lr_scheduler, swa_utils
 from torch.utils import data
 
 from cotenant import elastic
+from cotenant.errors import CotenantError
 
 _TRAINING = runpy.run_path(str(Path(__file__).with_name("training.py")))
 
@@ -177,7 +178,17 @@ class Ema:
 
 
 def main(options: dict[str, Any]) -> None:
-    """Train; the first process writes a line for each step."""
+    """Train; what was wrong goes into the file that ``error`` names."""
+    try:
+        train(options)
+    except CotenantError as error:
+        if "error" in options:
+            Path(options["error"]).write_text(str(error))
+        raise
+
+
+def train(options: dict[str, Any]) -> None:
+    """The first process writes a line for each step."""
     digest, die_if = _TRAINING["digest"], _TRAINING["die_if"]
     torch.set_num_threads(1)
     run = elastic.Run(4, seed=3, state=options.get("state"), every_steps=options.get("every", 0))
@@ -194,16 +205,16 @@ def main(options: dict[str, Any]) -> None:
     ema = Ema(model)
     run.keep(optimizer, scheduler, extra={"averaged": averaged, "ema": ema})
     for step in run.steps(loader, options.get("epochs"), steps=options.get("steps")):
-        seen = []
-        for x, y in step:
-            loss = mse_loss(model(x), y)
-            loss.backward()
-            step.note(loss=loss.item(), samples=len(x))
-            die_if(options, step.number, "turn")
-            seen.append(len(x))
-            time.sleep(options.get("sleep", 0.0))
-        optimizer.step()
-        optimizer.zero_grad()
+        twice = [step] if "turns" not in options else (step.turn(optimizer) for _ in range(options["turns"]))
+        for loop in twice:
+            for x, y in loop:
+                loss = mse_loss(model(x), y)
+                loss.backward()
+                step.note(loss=loss.item(), samples=len(x))
+                die_if(options, step.number, "turn")
+                time.sleep(options.get("sleep", 0.0))
+            optimizer.step()
+            optimizer.zero_grad()
         averaged.update_parameters(model)
         ema.update(model)
         plateau = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
@@ -218,5 +229,5 @@ def main(options: dict[str, Any]) -> None:
             ]
             rate = optimizer.param_groups[0]["lr"]
             with Path(options["log"]).open("a") as file:
-                text = digest(state) if "_schedulers" not in state[4] else digest([*state[:4], *state[5:]])
+                text = digest(state)
                 file.write(f"{step.number} {text} {run.processes} {step.epoch} {rate:.6f} {step.last}\n")

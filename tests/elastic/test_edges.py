@@ -64,7 +64,7 @@ def train(run: Any, model: Any, loader: Any, optimizer: Any, epochs: Any = 1) ->
         ("epochs", 1.5, r"epochs is 1.5, of type float"),
         ("epochs", "3", r"epochs is '3', of type str"),
         ("epochs", -1, r"epochs is -1"),
-        ("epochs", None, r"epochs is None, of type NoneType"),
+        ("epochs", None, r"steps\(\) without an end: give epochs=, or steps="),
         ("seed", 0.5, r"seed is 0.5, of type float"),
         ("every_steps", -5, r"every_steps is -5: it must be a whole number, at least 0"),
         ("keep", 0, r"keep is 0"),

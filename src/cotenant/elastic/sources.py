@@ -32,46 +32,34 @@ def source(
     ------
     InputError
     """
+    batch_size = _sized(batch_size, sampler, batch_sampler)
+    _refuse_one(dataset, workers)
+    own: dict[str, Any] = {"last": last, "random_data": random_data, "settings": settings}
+    order = batch_sampler if sampler is None else sampler
+    if callable(dataset) and (isinstance(dataset, type) or not hasattr(dataset, "__getitem__")):
+        if order is not None:
+            raise InputError(
+                "a sampler does not go with streams, which have an order of their own: leave it out"
+            )
+        return Streams(dataset, batch_size or 0, workers, seed, **own)
+    if order is not None:
+        return Sampled(dataset, order, batch_size, workers, seed, **own)
+    return Loader(dataset, batch_size or 0, workers, seed, shuffle=shuffle, **own)
+
+
+def _sized(batch_size: Any, sampler: Any, batch_sampler: Any) -> int | None:
+    """Samples of a batch; None if a batch sampler says it."""
     if sampler is not None and batch_sampler is not None:
         raise InputError("sampler and batch_sampler: give one of them")
     if batch_sampler is None and batch_size is None:
         raise InputError("batch_size, of one logical worker, is missing")
-    if batch_size is not None and batch_sampler is None:
-        batch_size = whole("batch_size", batch_size, 1)
-    elif batch_size is not None:
+    if batch_sampler is None:
+        return whole("batch_size", batch_size, 1)
+    if batch_size is not None:
         raise InputError(
             f"batch_size={batch_size} with a batch_sampler, which says it itself: leave batch_size out"
         )
-    _refuse_one(dataset, workers)
-    if callable(dataset) and (isinstance(dataset, type) or not hasattr(dataset, "__getitem__")):
-        if sampler is not None or batch_sampler is not None:
-            raise InputError(
-                "a sampler does not go with streams, which have an order of their own: leave it out"
-            )
-        return Streams(
-            dataset, batch_size or 0, workers, seed, last=last, random_data=random_data, settings=settings
-        )
-    if sampler is not None or batch_sampler is not None:
-        return Sampled(
-            dataset,
-            batch_sampler if sampler is None else sampler,
-            batch_size,
-            workers,
-            seed,
-            last=last,
-            random_data=random_data,
-            settings=settings,
-        )
-    return Loader(
-        dataset,
-        batch_size or 0,
-        workers,
-        seed,
-        shuffle=shuffle,
-        last=last,
-        random_data=random_data,
-        settings=settings,
-    )
+    return None
 
 
 def _refuse_one(dataset: Any, workers: int) -> None:
