@@ -43,12 +43,24 @@ def test_each_worker_reads_what_the_process_of_its_number_would(
     assert [list(loader.keys(2, 0, [rank])) for rank in range(workers)] == expected
 
 
+def test_samplers_of_another_kind_are_dealt_out_alike() -> None:
+    def read(**options: Any) -> list[list[int]]:
+        loader = adopt(tdata.DataLoader(_data(8), **options), 2, 0, random_data=False)
+        return [key for worker in range(2) for key in loader.keys(1, 0, [worker])]
+
+    order = tdata.Subset(_data(8), [5, 0, 3]).indices
+    assert read(sampler=order, batch_size=1) == [[5], [3], [0], [5]]  # filled up: two for each
+    assert read(sampler=order, batch_size=1, drop_last=True) == [[5], [0]]
+    assert read(batch_sampler=[[1], [2, 3], [4]]) == [[1], [4], [2, 3], [1]]
+    weighted = tdata.WeightedRandomSampler([0.0, 1.0, *[0.0] * 6], 4)
+    assert read(sampler=weighted, batch_size=2) == [[1, 1], [1, 1]]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"sampler": tdata.DistributedSampler(_data(8), 3, 0)}, "deals out to 3 processes, the run has 2"),
-        ({"sampler": tdata.WeightedRandomSampler([1.0] * 8, 8)}, "WeightedRandomSampler cannot be kept"),
-        ({"batch_size": None}, "batches of its own"),
+        ({"batch_size": None}, "loader without batches"),
         ({"num_workers": 1, "persistent_workers": True}, "persistent_workers=True cannot be kept"),
     ],
 )

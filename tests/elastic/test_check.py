@@ -227,6 +227,17 @@ def test_a_model_made_before_the_run_and_a_loop_of_its_own_are_found(tmp_path: P
     assert [(one.rule, one.line) for one in _check(tmp_path, other).findings] == [("other-loop", 16)]
 
 
+def test_streams_and_samplers_are_the_runs_own_in_a_script_that_was_moved(tmp_path: Path) -> None:
+    kinds = "from torch.utils.data import IterableDataset, Sampler, WeightedRandomSampler\n"
+    own = "class Mine(IterableDataset):\n    pass\nclass Order(Sampler):\n    pass\norder = WeightedRandomSampler(w, 10)\n"
+    assert [one.rule for one in _check(tmp_path, HEAD + own).findings] == [
+        "stream",
+        "own-sampler",
+        "own-sampler",
+    ]
+    assert _check(tmp_path, MOVED + kinds + own + LOOP.format("")).findings == []
+
+
 def test_a_script_without_a_seed_is_told_once(tmp_path: Path) -> None:
     text = "import torch\nfrom torch.utils.data import DataLoader\nl = DataLoader(d, 8, shuffle=True)\nfor x in l:\n    f(x).backward()\n"
     found = _check(tmp_path, text).findings

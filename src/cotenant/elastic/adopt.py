@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from cotenant.elastic.samplers import Sampled
 from cotenant.elastic.sampling import Loader, Mark
 from cotenant.errors import InputError
 
@@ -96,6 +97,12 @@ def distributed(loader: Any, workers: int, seed: int) -> Any:
     from torch.utils import data
 
     _check(loader)
+    if not _plain(loader.sampler) or type(loader.batch_sampler) is not data.BatchSampler:
+        raise InputError(
+            f"sampler {type(loader.sampler).__name__} or batch_sampler {type(loader.batch_sampler).__name__} cannot be kept:"
+            " samples are dealt out by a DistributedSampler here; use one, or shuffle=True or False, or run.adopt() without"
+            " Fabric"
+        )
     shuffle, _, _ = _read_sampler(loader, workers)
     if type(loader.sampler) is data.DistributedSampler:
         return loader
@@ -117,26 +124,45 @@ def _read_sampler(loader: Any, workers: int) -> tuple[bool, int | None, str]:
                 " workers: DistributedSampler(dataset, run.workers, 0, ...)"
             )
         return sampler.shuffle, sampler.seed, "drop" if sampler.drop_last else "pad"
-    if type(sampler) is data.RandomSampler and not sampler.replacement and sampler._num_samples is None:
-        return True, None, "pad"
-    if type(sampler) is data.SequentialSampler:
-        return False, None, "pad"
-    raise InputError(
-        f"sampler {type(sampler).__name__} cannot be kept: a run deals out the samples itself; use a DistributedSampler,"
-        " or shuffle=True or False, or hand the data set to run.prepare()"
-    )
+    return type(sampler) is data.RandomSampler, None, "pad"
 
 
-def adopt(loader: Any, workers: int, seed: int, *, random_data: bool = True) -> AdoptedLoader:
-    """See ``AdoptedLoader``.
+def adopt(loader: Any, workers: int, seed: int, *, random_data: bool = True) -> Loader:
+    """See ``AdoptedLoader``; with a sampler of another kind, or a batch sampler, ``Sampled``.
+
+    What is left over is then filled up from the epoch's beginning, so that all workers have as much, or left
+    out if the loader has ``drop_last``.
 
     Raises
     ------
     InputError
-        If the loader has something that would be lost: a sampler or batches of its own, a stream.
+        If the loader has something that would be lost: a stream, or a sampler of several processes.
     """
+    from torch.utils import data
+
     _check(loader)
-    return AdoptedLoader(loader, workers, seed, random_data=random_data)
+    batched = type(loader.batch_sampler) is not data.BatchSampler
+    if not batched and _plain(loader.sampler):
+        return AdoptedLoader(loader, workers, seed, random_data=random_data)
+    return Sampled(
+        loader.dataset,
+        loader.batch_sampler if batched else loader.sampler,
+        None if batched else loader.batch_size,
+        workers,
+        seed,
+        last="drop" if loader.drop_last else "pad",
+        random_data=random_data,
+        settings=_settings(loader),
+    )
+
+
+def _plain(sampler: Any) -> bool:
+    """Whether the run deals out as this sampler says by itself."""
+    from torch.utils import data
+
+    if type(sampler) is data.RandomSampler:
+        return not sampler.replacement and sampler._num_samples is None
+    return type(sampler) in (data.DistributedSampler, data.SequentialSampler)
 
 
 def _check(loader: Any) -> None:
@@ -149,10 +175,11 @@ def _check(loader: Any) -> None:
         )
     if isinstance(loader.dataset, data.IterableDataset):
         raise InputError(
-            f"data set {type(loader.dataset).__name__} is a stream: hand it to run.prepare(), not in a DataLoader"
+            f"data set {type(loader.dataset).__name__} is a stream: give run.prepare() a function that makes the stream of"
+            " each logical worker, see docs/elastic-data.md"
         )
-    if loader.batch_size is None or type(loader.batch_sampler) is not data.BatchSampler:
-        raise InputError("loader with batches of its own (batch_sampler=, batch_size=None): give batch_size=")
+    if loader.batch_sampler is None:
+        raise InputError("loader without batches (batch_size=None): give batch_size=, or batch_sampler=")
     if loader.persistent_workers:
         raise InputError(
             "persistent_workers=True cannot be kept: loader workers start anew when processes come and go; leave it out"

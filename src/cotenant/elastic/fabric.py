@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cotenant.elastic import scan
-from cotenant.elastic.adopt import AdoptedLoader, adopt, distributed
+from cotenant.elastic.adopt import AdoptedLoader, distributed
 from cotenant.elastic.fabric_turns import Later, Turns
 from cotenant.errors import InputError, MissingExtraError
 from cotenant.runtime import contents
@@ -274,7 +274,7 @@ class _Fabric:
                 f"use_distributed_sampler=False and sampler {type(inner.sampler).__name__}: every logical worker would"
                 " read all samples; leave it out, or give DistributedSampler(dataset, run.workers, 0, ...)"
             )
-        found = adopt(dealing, workers, self._run._settings.seed, random_data=random_data)
+        found = AdoptedLoader(dealing, workers, self._run._settings.seed, random_data=random_data)
         device, move = loader.device, self._move
 
         def on_turn(worker: int, batch: Any) -> Any:

@@ -14,7 +14,7 @@ __all__ = ["data"]
 
 _SAMPLERS = {"WeightedRandomSampler", "SubsetRandomSampler", "BatchSampler"}
 _FILES = {"listdir", "scandir", "glob", "iglob", "rglob", "iterdir"}
-_DEAL = "hand the data set to run.prepare(), which deals it out, or a DistributedSampler(data, run.workers, 0) to run.adopt()"
+_DEAL = "run.prepare(model, data, 8, sampler=...) or batch_sampler=, or the loader to run.adopt(): one order, dealt out"
 
 
 def data(source: Source, origins: Origins, scope: Scope, *, set_epoch: bool) -> Iterator[Finding]:
@@ -28,7 +28,7 @@ def data(source: Source, origins: Origins, scope: Scope, *, set_epoch: bool) -> 
         Whether anything in the script calls it.
     """
     for node in source.nodes:
-        if isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef) and not scope.moved:
             yield from _class(source, node)
     for call in source.calls:
         last = source.name(call.func).rpartition(".")[2]
@@ -39,13 +39,9 @@ def data(source: Source, origins: Origins, scope: Scope, *, set_epoch: bool) -> 
             if not scope.moved and not set_epoch:
                 yield from _without_epoch(source, call)
         elif last == "DataLoader":
-            yield from _loader(source, call)
-        elif last in _SAMPLERS or (last == "RandomSampler" and _drawn(call)):
-            yield _own(
-                source,
-                call,
-                f"{last} is not of the run, which deals out samples itself: run.adopt() refuses it",
-            )
+            yield from _loader(source, call, scope)
+        elif not scope.moved and (last in _SAMPLERS or (last == "RandomSampler" and _drawn(call))):
+            yield _own(source, call)
         elif last == "get_worker_info":
             yield source.finding(
                 call,
@@ -54,7 +50,9 @@ def data(source: Source, origins: Origins, scope: Scope, *, set_epoch: bool) -> 
                 "what is read or drawn follows the number of the loader's workers",
                 "leave it out: each sample is seeded from its epoch and place, whoever loads it",
             )
-        elif (last == "load_dataset" and _true(words(call).get("streaming"))) or last == "WebDataset":
+        elif not scope.moved and (
+            (last == "load_dataset" and _true(words(call).get("streaming"))) or last == "WebDataset"
+        ):
             yield _stream(source, call)
         elif last in _FILES and _unsorted_files(source, call, last):
             yield source.finding(
@@ -77,7 +75,10 @@ def _drawn(call: ast.Call) -> bool:
     return _true(named.get("replacement")) or "num_samples" in named
 
 
-def _own(source: Source, node: ast.AST, why: str) -> Finding:
+def _own(source: Source, node: ast.AST) -> Finding:
+    why = (
+        "each process draws an order of its own, or each the same samples: what is read follows their number"
+    )
     return source.finding(node, "own-sampler", D1_CHANGED, why, _DEAL, what=_head(source, node))
 
 
@@ -90,8 +91,8 @@ def _stream(source: Source, node: ast.AST) -> Finding:
         node,
         "stream",
         D1_CHANGED,
-        "a stream has no places that could be dealt out: which worker reads which sample follows the number of readers",
-        "a data set with __len__ and __getitem__",
+        "which worker reads which sample follows the number of processes, and of the loader's workers",
+        "a function that makes each logical worker's stream: run.prepare(model, lambda worker: ..., 8)",
         what=_head(source, node),
     )
 
@@ -101,7 +102,7 @@ def _class(source: Source, node: ast.ClassDef) -> Iterator[Finding]:
     if bases & {"IterableDataset", "IterDataPipe"}:
         yield _stream(source, node)
     elif bases & {"Sampler", "BatchSampler", "DistributedSampler", "RandomSampler"}:
-        yield _own(source, node, "a sampler of one's own would be lost: the run deals out samples itself")
+        yield _own(source, node)
 
 
 def _distributed(source: Source, call: ast.Call, origins: Origins) -> Iterator[Finding]:
@@ -128,10 +129,10 @@ def _without_epoch(source: Source, call: ast.Call) -> Iterator[Finding]:
         )
 
 
-def _loader(source: Source, call: ast.Call) -> Iterator[Finding]:
+def _loader(source: Source, call: ast.Call, scope: Scope) -> Iterator[Finding]:
     named = words(call)
-    if "batch_sampler" in named or _none(named.get("batch_size")):
-        yield _own(source, call, "batches of its own: run.adopt() refuses them")
+    if not scope.moved and ("batch_sampler" in named or _none(named.get("batch_size"))):
+        yield _own(source, call)
     if _true(named.get("persistent_workers")):
         yield source.finding(
             call,
