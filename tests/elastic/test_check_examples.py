@@ -135,8 +135,9 @@ def test_moved_over_it_is_equal_on_one_two_and_three_processes(
 def test_grown_from_one_to_two_processes_in_the_middle_it_is_the_same(
     example: Example, tmp_path: Path, play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cotenant.elastic.diff import compare, read
+    from cotenant.elastic.diff import compare
     from cotenant.elastic.digests import FOLDER as DIGESTS
+    from cotenant.elastic.logs import read
     from cotenant.elastic.supervisor import Supervisor
 
     start = _starter(play, example)
