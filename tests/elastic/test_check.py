@@ -94,6 +94,8 @@ PAIRS: list[tuple[str, str, str, str]] = [
     ("sync-batchnorm", "D1 changed", "net = nn.SyncBatchNorm.convert_sync_batchnorm(net)", "net = nn.BatchNorm2d(3)"),
     ("collective", "D1 changed", "dist.all_reduce(hits)", "hits.sum()"),
     ("collective", "D1 changed", "dist.barrier()", ""),
+    ("process-group", "D1 changed", "from lightning.fabric import Fabric\nf = Fabric(devices=2)", "f = run.fabric()"),
+    ("trainer", "D1 changed", "import lightning as L\nt = L.Trainer()", "import lightning as L"),
     ("trainer", "D1 changed", "from transformers import AutoModel, Trainer", "from transformers import AutoModel"),
     ("trainer", "D1 changed", "import accelerate", ""),
     ("depends-on-processes", "D1 changed", "w = dist.get_world_size()\nlr = 0.1 * w", "lr = 0.1 * 4"),
@@ -216,6 +218,33 @@ def test_a_schedule_in_the_inner_loop_or_not_kept_changes_the_training(tmp_path:
     assert _check(tmp_path, kept.format("    sched.step()")).findings == []
 
 
+FABRIC = """\
+import torch
+from torch import nn
+from cotenant import elastic
+run = elastic.Run(workers=4)
+fabric = run.fabric(accelerator="cpu")
+model = nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * fabric.world_size)
+model, optimizer = fabric.setup(model, optimizer)
+for step in fabric.steps(loader, epochs=1):
+    optimizer.zero_grad()
+    for x, y in step:
+        fabric.backward(model(x).sum())
+        mean = fabric.all_reduce(x)
+    optimizer.step()
+"""
+
+
+def test_fabric_moved_over_counts_workers_and_has_no_barriers(tmp_path: Path) -> None:
+    report = _check(tmp_path, FABRIC)
+    assert list(report.findings) == [] and report.trains
+    found = _check(tmp_path, FABRIC + "    fabric.barrier()\n").findings
+    assert [(one.rule, one.line) for one in found] == [("collective", 15)]
+    alone = _check(tmp_path, FABRIC.replace("setup(model, optimizer)", "setup(model)")).findings
+    assert [(one.rule, one.line) for one in alone] == [("not-kept", 7)]
+
+
 def test_a_model_made_before_the_run_and_a_loop_of_its_own_are_found(tmp_path: Path) -> None:
     early = MOVED + LOOP.format("").replace("run = elastic.Run(workers=4)\nnet = nn.Linear(2, 2)", "net = nn.Linear(2, 2)\nrun = elastic.Run(workers=4)")  # fmt: skip
     assert [(one.rule, one.line, one.stops) for one in _check(tmp_path, early).findings] == [
@@ -235,6 +264,9 @@ def test_streams_and_samplers_are_the_runs_own_in_a_script_that_was_moved(tmp_pa
         "own-sampler",
         "own-sampler",
     ]
+    # Of a script with one process these are remarks: nothing is lost until it has several.
+    alone = "from torch.utils.data import IterableDataset, Sampler, WeightedRandomSampler\n" + own
+    assert [one.stops for one in _check(tmp_path, alone).findings] == ["", "", ""]
     assert _check(tmp_path, MOVED + kinds + own + LOOP.format("")).findings == []
 
 

@@ -70,7 +70,7 @@ def _run(folder: Path, start: Any, processes: tuple[int, ...] = (1, 2), **change
 
 def test_a_script_that_is_elastic_is_equal_on_all_numbers_that_it_allows(tmp_path: Path, forked: Any) -> None:
     found = _run(tmp_path, forked, (1, 2, 3), most=2)
-    assert (found.processes, found.steps, found.difference) == ([1, 2], 4, None)
+    assert (found.processes, found.steps, found.equal) == ([1, 2], 4, True)
     assert found.findings == [] and not found.again
 
 
@@ -92,6 +92,14 @@ def test_where_they_part_and_why(
     assert found.difference is not None
     assert (found.difference.cause, found.difference.step, found.other) == (cause, step, 2)
     assert found.again is again
+
+
+def test_what_follows_the_number_of_the_process_is_a_contradiction_of_one_run(
+    tmp_path: Path, forked: Any
+) -> None:
+    found = _run(tmp_path, forked, turn="opt.param_groups[0]['lr'] = 0.1 if run.first else 0.2")
+    assert not found.equal
+    assert found.contradictions and found.contradictions[0].startswith("on 2 processes: step 0")
 
 
 def test_an_operator_without_deterministic_kernel_is_named_with_its_line(tmp_path: Path, forked: Any) -> None:

@@ -57,7 +57,7 @@ def check(
         _show(report)
         for line in [] if outcome is None else _told(outcome, report):
             say(line)
-    differs = outcome is not None and outcome.difference is not None
+    differs = outcome is not None and not outcome.equal
     raise typer.Exit(int(bool(report.stopping) or differs))
 
 
@@ -75,7 +75,8 @@ def _run(report: Report, arguments: list[str], steps: int, limit_s: float) -> Ou
 def _seen(outcome: Outcome) -> dict[str, Any]:
     found = outcome.difference
     return outcome._asdict() | {
-        "difference": None if found is None else found._asdict() | {"module": found.module},
+        "equal": outcome.equal,
+        "difference": None if found is None else found._asdict(),
         "findings": [one._asdict() | {"file": str(one.file)} for one in outcome.findings],
     }
 
@@ -84,6 +85,12 @@ def _told(outcome: Outcome, report: Report) -> list[str]:
     from cotenant.elastic.checks.equal import CAUSES
 
     found = outcome.difference
+    if found is None and outcome.contradictions:
+        first = f"differs: processes of one run have not the same, {outcome.contradictions[0]}"
+        return [
+            first,
+            "    likely: something that follows the number of the process (run.first, a rank) changes the model",
+        ]
     if found is None:
         tried = ", ".join(map(str, outcome.processes))
         if len(outcome.processes) == 1:
@@ -94,7 +101,8 @@ def _told(outcome: Outcome, report: Report) -> list[str]:
     worker = "" if found.worker is None else f", logical worker {found.worker}"
     lines = [
         f"differs: {outcome.processes[0]} and {outcome.other} processes part at step {found.step}{worker}:"
-        f" {found.tensors[0]} is the first of {len(found.tensors)}",
+        f" {found.tensors[0]} is the first of {len(found.tensors)}"
+        + (f", in {found.module}" if found.module else ""),
         f"    {found.cause}: {found.evidence}",
         f"    likely: {CAUSES[found.cause]}",
     ]

@@ -29,7 +29,7 @@ def data(source: Source, origins: Origins, scope: Scope, *, set_epoch: bool) -> 
     """
     for node in source.nodes:
         if isinstance(node, ast.ClassDef) and not scope.moved:
-            yield from _class(source, node)
+            yield from _class(source, node, scope)
     for call in source.calls:
         last = source.name(call.func).rpartition(".")[2]
         if isinstance(call.func, ast.Attribute):
@@ -41,7 +41,7 @@ def data(source: Source, origins: Origins, scope: Scope, *, set_epoch: bool) -> 
         elif last == "DataLoader":
             yield from _loader(source, call, scope)
         elif not scope.moved and (last in _SAMPLERS or (last == "RandomSampler" and _drawn(call))):
-            yield _own(source, call)
+            yield _own(source, call, scope)
         elif last == "get_worker_info":
             yield source.finding(
                 call,
@@ -53,7 +53,7 @@ def data(source: Source, origins: Origins, scope: Scope, *, set_epoch: bool) -> 
         elif not scope.moved and (
             (last == "load_dataset" and _true(words(call).get("streaming"))) or last == "WebDataset"
         ):
-            yield _stream(source, call)
+            yield _stream(source, call, scope)
         elif last in _FILES and _unsorted_files(source, call, last):
             yield source.finding(
                 call,
@@ -75,34 +75,35 @@ def _drawn(call: ast.Call) -> bool:
     return _true(named.get("replacement")) or "num_samples" in named
 
 
-def _own(source: Source, node: ast.AST) -> Finding:
+def _own(source: Source, node: ast.AST, scope: Scope) -> Finding:
+    loses = D1_CHANGED if scope.distributed else REMARK
     why = (
         "each process draws an order of its own, or each the same samples: what is read follows their number"
     )
-    return source.finding(node, "own-sampler", D1_CHANGED, why, _DEAL, what=_head(source, node))
+    return source.finding(node, "own-sampler", loses, why, _DEAL, what=_head(source, node))
 
 
 def _head(source: Source, node: ast.AST) -> str:
     return f"class {node.name}" if isinstance(node, ast.ClassDef) else ""
 
 
-def _stream(source: Source, node: ast.AST) -> Finding:
+def _stream(source: Source, node: ast.AST, scope: Scope) -> Finding:
     return source.finding(
         node,
         "stream",
-        D1_CHANGED,
+        D1_CHANGED if scope.distributed else REMARK,
         "which worker reads which sample follows the number of processes, and of the loader's workers",
         "a function that makes each logical worker's stream: run.prepare(model, lambda worker: ..., 8)",
         what=_head(source, node),
     )
 
 
-def _class(source: Source, node: ast.ClassDef) -> Iterator[Finding]:
+def _class(source: Source, node: ast.ClassDef, scope: Scope) -> Iterator[Finding]:
     bases = {source.name(base).rpartition(".")[2] for base in node.bases}
     if bases & {"IterableDataset", "IterDataPipe"}:
-        yield _stream(source, node)
+        yield _stream(source, node, scope)
     elif bases & {"Sampler", "BatchSampler", "DistributedSampler", "RandomSampler"}:
-        yield _own(source, node)
+        yield _own(source, node, scope)
 
 
 def _distributed(source: Source, call: ast.Call, origins: Origins) -> Iterator[Finding]:
@@ -132,7 +133,7 @@ def _without_epoch(source: Source, call: ast.Call) -> Iterator[Finding]:
 def _loader(source: Source, call: ast.Call, scope: Scope) -> Iterator[Finding]:
     named = words(call)
     if not scope.moved and ("batch_sampler" in named or _none(named.get("batch_size"))):
-        yield _own(source, call)
+        yield _own(source, call, scope)
     if _true(named.get("persistent_workers")):
         yield source.finding(
             call,

@@ -73,6 +73,8 @@ class Outcome(NamedTuple):
     other : int
     again : bool
         Whether two runs on the first number of processes differ, too: then it is not D0 either.
+    contradictions : list of str
+        Where processes of one run have not the same.
     identity : list of str
         What differs in what their bits depend on.
     findings : list of Finding
@@ -84,8 +86,14 @@ class Outcome(NamedTuple):
     difference: Difference | None
     other: int
     again: bool
+    contradictions: list[str]
     identity: list[str]
     findings: list[Finding]
+
+    @property
+    def equal(self) -> bool:
+        """Whether all runs, and all processes of each, have the same."""
+        return self.difference is None and not self.contradictions
 
 
 Start = Callable[[Sequence[str], Mapping[str, str], Path], Any]
@@ -119,21 +127,22 @@ def run_equal(
         most = play(first, folder / "first")
         kept = read(folder / "first" / "digests")
         others = [count for count in others if count <= most]
-        found, other, identity = None, first, list[str]()
+        found, other, identity, wrong = None, first, list[str](), list[str]()
         for count in others:
             play(count, folder / str(count))
             log = read(folder / str(count) / "digests")
             found, other = compare(kept, log), count
-            if found is not None:
+            wrong = [f"on {count} processes: {text}" for text in log.contradictions]
+            if found is not None or wrong:
                 identity = grade(kept.identity, log.identity)[1]
                 break
         again = False
-        if found is not None:
+        if found is not None:  # is it D0, at least?
             play(first, folder / "again")
             again = compare(kept, read(folder / "again" / "digests")) is not None
         findings = _heard(folder, trial.script)
         steps = len({key[0] for key in kept.records if key[1] == "turn"})
-    return Outcome([first, *others], steps, found, other, again, identity, findings)
+    return Outcome([first, *others], steps, found, other, again, wrong, identity, findings)
 
 
 def _start(words: Sequence[str], more: Mapping[str, str], output: Path) -> Any:

@@ -17,6 +17,10 @@ _ACCUMULATE = re.compile(r"accum|grad_acc", re.IGNORECASE)
 _EXITS = ("sys.exit", "exit", "quit", "os._exit")
 
 
+_KEEPS = ("keep", "adopt", "setup", "setup_optimizers")
+"""What makes an object part of the run; the last two are Fabric's."""
+
+
 def loop(source: Source, origins: Origins, scope: Scope) -> Iterator[Finding]:
     """Findings of this kind in a file."""
     yield from _clocks(source, origins)
@@ -191,7 +195,7 @@ def _why(name: str, owner: str, made: dict[str, str]) -> str:
         name == "update" and made.get(owner) in ("averaged weights", "scaler")
     ):
         return "it happens once for each turn of this process: as many as it has workers"
-    if name in ("clip_grad_norm_", "clip_grad_value_", "unscale_"):
+    if name in ("clip_grad_norm_", "clip_grad_value_", "unscale_", "clip_gradients"):
         return "it changes the gradient of one worker, or the sum with earlier turns, not the mean over all"
     if name == "zero_grad":
         return "it throws away the gradients of earlier turns"
@@ -203,7 +207,7 @@ def unkept(sources: list[Source]) -> Iterator[Finding]:
     given: set[str] = set()
     for source in sources:
         for call in source.calls:
-            if isinstance(call.func, ast.Attribute) and call.func.attr in ("keep", "adopt"):
+            if isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPS:
                 if any(one.arg is None for one in call.keywords) or any(
                     isinstance(a, ast.Starred) for a in call.args
                 ):

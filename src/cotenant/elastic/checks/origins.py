@@ -81,10 +81,12 @@ class Origins:
     source : Source
     distributed : bool
         Whether the script has processes of its own: then parameters called ``rank`` are one.
+    moved : bool
+        Whether it makes an ``elastic.Run``: the Fabric of one counts logical workers, not processes.
     """
 
-    def __init__(self, source: Source, *, distributed: bool) -> None:
-        self._source = source
+    def __init__(self, source: Source, *, distributed: bool, moved: bool = False) -> None:
+        self._source, self._moved = source, moved
         self._calls, self._attributes = _table(_CALLS), _table(_ATTRIBUTES)
         self._variables = _table(_VARIABLES)
         self._known: dict[tuple[Function | None, str], frozenset[str]] = {}
@@ -124,6 +126,8 @@ class Origins:
             return self._of_name(node)
         if isinstance(node, ast.Attribute):
             own = self._attributes.get(node.attr)
+            if self._moved and written(node.value).endswith("fabric"):
+                own = None
             known = self._known.get((None, written(node)), frozenset())
             return known | self.of(node.value) | frozenset({own} if own else ())
         if isinstance(node, ast.Subscript):

@@ -31,6 +31,7 @@ _COLLECTIVES = {
     *("broadcast", "broadcast_object_list", "reduce_scatter", "reduce_scatter_tensor", "all_to_all"),
     *("all_to_all_single", "send", "recv", "isend", "irecv", "barrier", "monitored_barrier", "gather_object"),
 }
+_FABRIC = ("barrier", "broadcast", "all_gather", "rank_zero_first")
 _TRAINERS = {
     "pytorch_lightning": "Lightning's Trainer",
     "lightning.pytorch": "Lightning's Trainer",
@@ -51,6 +52,7 @@ _MOVE = "docs/elastic.md: elastic.Run(workers=N), as many workers as you mean pr
 def processes(source: Source, origins: Origins, scope: Scope) -> Iterator[Finding]:
     """Findings of this kind in a file."""
     yield from _trainers(source)
+    yield from _fabric(source, scope)
     for call in source.calls:
         name = source.name(call.func)
         last = name.rpartition(".")[2]
@@ -85,6 +87,27 @@ def processes(source: Source, origins: Origins, scope: Scope) -> Iterator[Findin
         yield from _sinks_of(source, origins, call, last)
     yield from _assigned(source, origins)
     yield from _shards(source, origins)
+
+
+def _fabric(source: Source, scope: Scope) -> Iterator[Finding]:
+    """Lightning's Fabric: to be made by the run, and then without collectives that wait for all."""
+    for call in source.calls:
+        name = source.name(call.func)
+        if name.startswith(("lightning", "pytorch_lightning")) and name.endswith(".Trainer"):
+            why = "Lightning's Trainer has its own loop, samplers and processes, and no adapter"
+            yield source.finding(
+                call, "trainer", D1_CHANGED, why, "a plain loop, or Fabric: docs/elastic-adapters.md"
+            )
+        elif name.startswith("lightning") and name.endswith(".Fabric"):
+            yield source.finding(
+                call,
+                "process-group",
+                D1_CHANGED,
+                "Fabric's processes are its workers: with another number it is another batch and other samples",
+                "run.fabric() of an elastic.Run, and fabric.steps(loader, epochs): docs/elastic-adapters.md",
+            )
+        elif scope.moved and name.endswith(tuple(f"fabric.{one}" for one in _FABRIC)):
+            yield _collective(source, call, name.rpartition(".")[2])
 
 
 def _trainers(source: Source) -> Iterator[Finding]:

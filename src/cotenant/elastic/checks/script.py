@@ -64,7 +64,7 @@ def _report(path: Path, sources: list[Source], scope: Scope, found: list[Finding
 
 
 def _findings(source: Source, scope: Scope, set_epoch: bool) -> list[Finding]:
-    origins = Origins(source, distributed=scope.distributed)
+    origins = Origins(source, distributed=scope.distributed, moved=scope.moved)
     return [
         *processes(source, origins, scope),
         *data(source, origins, scope, set_epoch=set_epoch),
