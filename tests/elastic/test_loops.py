@@ -37,17 +37,6 @@ def test_as_plain_accumulation_in_the_order_of_workers(play: Any) -> None:
     assert play.together(3, order="sequence", drop=0.0, **GAN) == expected
 
 
-def test_grown_and_shrunk(play: Any) -> None:
-    alone = play.alone(epochs=3, **GAN)
-
-    def on_poll(supervisor: Any, steps: int) -> None:
-        supervisor.want(1 if steps < 2 else 4 if steps < 7 else 3)
-
-    kill = {"flag": "/nowhere", "name": "0", "step": 99, "where": ""}
-    assert play.together(1, up_to=4, on_poll=on_poll, kill=kill, epochs=3, **GAN) == alone
-    assert {1} < set(play.processes)
-
-
 @pytest.mark.parametrize(
     ("order", "where"),
     [("blocks", "turn 1"), ("blocks", "after 0"), ("sequence", "after 0"), ("ddp", "turn 1")],

@@ -28,7 +28,12 @@ def test_a_plain_sum_of_the_processes_sums_is_seen_to_differ(play: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "cell", [CELL, {"kind": "cnn", "optimizer": "adamw", "precision": "bf16", "workers": 8}]
+    "cell",
+    [
+        CELL,
+        {"kind": "cnn", "optimizer": "adamw", "precision": "bf16", "workers": 8},
+        {"kind": "gan", "optimizer": "adam", "precision": "fp16", "workers": 4},
+    ],
 )
 def test_one_then_four_two_three_processes_give_the_same_bits(play: Any, cell: dict[str, Any]) -> None:
     alone = play.alone(script="matrix.py", cell=cell)

@@ -240,7 +240,7 @@ def test_a_step_is_taken_whole_and_applied_behind_its_turns() -> None:
     ("layer", "words"),
     [
         (torch.nn.SyncBatchNorm(2), "1 is a SyncBatchNorm: it needs all workers"),
-        (torch.nn.Embedding(2, 2, sparse=True), "1 is a Embedding with sparse gradients"),
+        (torch.nn.Embedding(2, 2, max_norm=1.0), "1 is a Embedding with max_norm"),
         (torch.nn.LazyLinear(2), "1 is a LazyLinear not yet initialised"),
     ],
 )

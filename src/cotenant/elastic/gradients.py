@@ -210,6 +210,13 @@ class Staging:
         """Which parameters have got a gradient in this process's turns, if there are other processes."""
         return self._used
 
+    def rows(self) -> dict[int, Any]:
+        """None: no gradient is sparse, see ``sparse.WithRows``."""
+        return {}
+
+    def add_rows(self, found: Sequence[Any]) -> None:
+        """None."""
+
     def total(self) -> list[Any]:
         """The sums over all workers of all processes; None where nobody of this process has a gradient.
 

@@ -10,16 +10,16 @@ from typing import Any
 from cotenant.elastic import scan
 from cotenant.elastic.contexts import Context, use
 from cotenant.elastic.exchange import Broken, Group, from_bytes, to_bytes
-from cotenant.elastic.gradients import Staging, share
+from cotenant.elastic.gradients import share
 from cotenant.elastic.held import Held
 from cotenant.elastic.hung import EXCHANGE, SCRIPT, TURNS
 from cotenant.elastic.members import Finished, Member, Orders, Retired
 from cotenant.elastic.memory import Memory
 from cotenant.elastic.parts import WHOLE, Aside, Batches, Given, Part, Record
-from cotenant.elastic.reduction import staging
-from cotenant.elastic.rings import Rings
+from cotenant.elastic.reduction import Stages, staging
 from cotenant.elastic.sampling import NOTHING, Data, Mark
 from cotenant.elastic.settings import Settings
+from cotenant.elastic.sparse import tables
 from cotenant.elastic.state import Place
 from cotenant.elastic.transfer import catch_up
 from cotenant.errors import InputError
@@ -76,8 +76,9 @@ class Process(Held):
         self._member = Member.from_environment()
         self._group: Group | None = None
         self._memory = Memory()
-        self._staging: Staging | Rings
-        self._stagings: dict[Part, Staging | Rings] = {}
+        self._staging: Stages
+        self._stagings: dict[Part, Stages] = {}
+        self._tables = tables(model)
         self._apart = False
         self._fresh: dict[int, Context] = {}
         self._notes: dict[str, float] = {}
@@ -101,7 +102,9 @@ class Process(Held):
             contents.check_loadable(self.objects.small(), "an object given to run.keep()")
             if self._member.newest():
                 # The others train meanwhile; at the first exchange they would wait for memory to be made.
-                self._memory.warm(self.parameters, self.settings.order)
+                self._memory.warm(
+                    [p for p in self.parameters if id(p) not in self._tables], self.settings.order
+                )
             try:
                 self._join()
             except Finished:
@@ -194,7 +197,7 @@ class Process(Held):
         self._buffers.enter(self.contexts[0].buffers if self.settings.order == "ddp" else before.buffers)
         self._notes = dict(before.notes) if self.part else {}
         yield batch
-        scan.check_gradients(self.parameters)
+        scan.check_gradients(self.parameters, self._tables)
         after = Context.leave(used)
         after.buffers, after.notes, after.mark = self._buffers.leave(), self._notes, mark
         seen = before.arrival.get(self._part.name) or self._staging.arrival(worker)
@@ -301,9 +304,11 @@ class Process(Held):
     def _exchange(self, group: Group) -> list[Any]:
         used = self._staging.used()
         packed = {worker: context.packed() for worker, context in self._fresh.items()}
-        told = {"used": used, "contexts": packed, "loop": (self.place.step, self.part, self._part.name)}
+        loop = (self.place.step, self.part, self._part.name)
+        told = {"used": used, "contexts": packed, "loop": loop, "rows": self._staging.rows()}
         found = [from_bytes(data) for data in group.gather(to_bytes(told))]
         scan.check_loops([part["loop"] for part in found])
+        self._staging.add_rows([part["rows"] for part in found])
         sums = self._staging.total()
         contexts = {w: Context.unpacked(c) for part in found for w, c in part["contexts"].items()}
         self._commit(contexts | self._fresh)
@@ -389,6 +394,7 @@ class Process(Held):
                 turns=settings.workers // settings.leaves,
                 apart=self._apart,
                 arrival=lambda: self.contexts[0].arrival.get(part.name, ()),
+                tables=self._tables,
             )
         self._staging = self._stagings[part]
         theirs = {id(parameter) for parameter in summed}

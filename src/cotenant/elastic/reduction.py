@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from cotenant.elastic.exchange import Group
@@ -10,10 +10,14 @@ from cotenant.elastic.gradients import Order, Staging, cover, runs
 from cotenant.elastic.lanes import Lane
 from cotenant.elastic.memory import Memory
 from cotenant.elastic.rings import Rings
+from cotenant.elastic.sparse import WithRows
 from cotenant.elastic.sums import Sums
 from cotenant.elastic.wires import choose
 
-__all__ = ["staging"]
+__all__ = ["Stages", "staging"]
+
+
+Stages = Staging | Rings | WithRows
 
 
 def staging(
@@ -26,7 +30,8 @@ def staging(
     turns: int = 1,
     apart: bool = False,
     arrival: Callable[[], Sequence[int]] = tuple,
-) -> Staging | Rings:
+    tables: Collection[int] = (),
+) -> Stages:
     """Make what takes the gradients of this process's turns, and gives the sums over all processes.
 
     Parameters
@@ -44,7 +49,14 @@ def staging(
         See ``Staging``.
     arrival : callable
         See ``Rings``.
+    tables : collection of int
+        The parameters, by ``id``, whose gradients are sparse.
     """
+    numbers = [n for n, parameter in enumerate(parameters) if id(parameter) in tables]
+    if numbers:
+        dense = [parameter for parameter in parameters if id(parameter) not in tables]
+        others = staging(dense, order, shares, group, memory, turns=turns, apart=apart, arrival=arrival)
+        return WithRows(parameters, numbers, others)
     if group is None or group.size == 1:
         memory.use(Lane(parameters[0].device if parameters else None, through_host=False))
         if order == "ddp":

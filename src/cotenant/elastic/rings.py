@@ -124,6 +124,13 @@ class Rings:
         """Which parameters have got a gradient in this process's turns: all or none."""
         return [self._used] * len(self.parameters)
 
+    def rows(self) -> dict[int, Any]:
+        """None: no gradient is sparse, see ``sparse.WithRows``."""
+        return {}
+
+    def add_rows(self, found: Sequence[Any]) -> None:
+        """None."""
+
     def total(self) -> list[Any]:
         """The means over all workers of all processes.
 

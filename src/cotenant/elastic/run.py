@@ -160,7 +160,7 @@ class Run:
         InputError
             If the model or the data set cannot be elastic; names the module.
         """
-        scan.check_model(model)
+        scan.check_model(model, rows=shard is None and self._settings.order != "ddp")
         if shard is not None:
             from cotenant.elastic.sharded import Sharding
 
@@ -219,7 +219,7 @@ class Run:
         InputError
             If something of the loader would be lost, or the model cannot be elastic.
         """
-        scan.check_model(model)
+        scan.check_model(model, rows=self._settings.order != "ddp")
         self._model = model
         self._parts["model"] = contents.named("model", model)
         found = adopt(loader, self.workers, self._settings.seed, random_data=random_data)

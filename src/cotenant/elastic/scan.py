@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from cotenant.errors import InputError
@@ -20,8 +20,14 @@ __all__ = [
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel")
 
 
-def check_model(model: Any) -> None:
+def check_model(model: Any, *, rows: bool = True) -> None:
     """Look through a model for modules that stop equality.
+
+    Parameters
+    ----------
+    model : Module
+    rows : bool
+        Whether sparse gradients can be summed.
 
     Raises
     ------
@@ -40,10 +46,16 @@ def check_model(model: Any) -> None:
             found.append(f"{where} is a {name}: give the model itself, unwrapped")
         elif isinstance(module, torch.nn.SyncBatchNorm):
             found.append(f"{where} is a {name}: it needs all workers at once; use BatchNorm")
-        elif getattr(module, "sparse", False) and isinstance(
-            module, torch.nn.Embedding | torch.nn.EmbeddingBag
-        ):
-            found.append(f"{where} is a {name} with sparse gradients: use sparse=False")
+        elif isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.max_norm is not None:
+            found.append(
+                f"{where} is a {name} with max_norm: it changes rows while it looks them up, of which other processes"
+                " know nothing; use max_norm=None"
+            )
+        elif not rows and getattr(module, "sparse", False):
+            found.append(
+                f"{where} is a {name} with sparse gradients, which order='ddp' and sharded models do not sum: use"
+                " sparse=False, or order='blocks' without shard="
+            )
         elif isinstance(module, torch.nn.Module) and any(
             isinstance(p, torch.nn.parameter.UninitializedParameter) for p in module._parameters.values()
         ):
@@ -75,8 +87,14 @@ def check_devices(parameters: Iterable[Any], processes: int) -> None:
         )
 
 
-def check_gradients(parameters: Iterable[Any]) -> None:
+def check_gradients(parameters: Iterable[Any], tables: Collection[int] = ()) -> None:
     """See that the gradients of a turn can be summed.
+
+    Parameters
+    ----------
+    parameters : iterable of Parameter
+    tables : collection of int
+        Those, by ``id``, whose gradients may be sparse.
 
     Raises
     ------
@@ -84,10 +102,10 @@ def check_gradients(parameters: Iterable[Any]) -> None:
     """
     for number, parameter in enumerate(parameters):
         grad = parameter.grad
-        if grad is not None and grad.is_sparse:
+        if grad is not None and grad.is_sparse and id(parameter) not in tables:
             raise InputError(
-                f"parameter {number} of shape {tuple(parameter.shape)} has a sparse gradient, which cannot be summed in"
-                " a fixed order yet: use sparse=False"
+                f"parameter {number} of shape {tuple(parameter.shape)} has a sparse gradient, and is not the weight of"
+                " an Embedding or EmbeddingBag with sparse=True: only theirs are summed; use sparse=False"
             )
 
 
