@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,24 @@ class Pictures(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return self.real[index], self.noise[index]
+
+
+class Stream(torch.utils.data.IterableDataset[Any]):
+    """The same for one logical worker, endless, and it says how far it is."""
+
+    def __init__(self, worker: int) -> None:
+        self.next, self.pictures = worker * 7, Pictures()
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": self.next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.next = state["next"]
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            self.next += 3
+            yield self.pictures[self.next % 40]
 
 
 class Gan(nn.Module):
@@ -89,9 +108,9 @@ def main(options: dict[str, Any]) -> None:
     watch_replays(options)
     run = elastic.Run(options.get("workers", 4), seed=3, order=options.get("order", "blocks"))
     model, optimizers = made(options.get("drop", 0.2))
-    model, loader = run.prepare(model, Pictures(), 2)
+    model, loader = run.prepare(model, Stream if options.get("stream") else Pictures(), 2)
     run.keep(optimizers)
-    for step in run.steps(loader, epochs=options.get("epochs", 2)):
+    for step in run.steps(loader, steps=10):
         for number, one in enumerate(optimizers):
             for real, noise in step.turn(one):
                 loss = model.loss(number, real, noise)

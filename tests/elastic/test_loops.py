@@ -50,18 +50,25 @@ def test_killed_in_the_middle_of_a_step(play: Any, tmp_path: Path, order: str, w
 
 
 @pytest.mark.parametrize(
-    ("order", "where"), [("blocks", "turn 1"), ("sequence", "after 0"), ("ddp", "after 0")]
+    ("options", "where"),
+    [
+        ({"order": "blocks"}, "turn 1"),
+        ({"order": "sequence", "stream": True}, "after 0"),
+        ({"order": "ddp"}, "after 0"),
+    ],
 )
-def test_a_newcomer_in_the_middle_of_a_step(play: Any, tmp_path: Path, order: str, where: str) -> None:
-    alone = play.alone(order=order, **GAN)
+def test_a_newcomer_in_the_middle_of_a_step(
+    play: Any, tmp_path: Path, options: dict[str, Any], where: str
+) -> None:
+    alone = play.alone(**options, **GAN)
     kill = {"flag": str(tmp_path / "killed"), "name": "1", "step": 3, "where": where, "newcomer": True}
     replays = tmp_path / "replays"
 
     def on_poll(supervisor: Any, steps: int) -> None:
         supervisor.want(4 if steps >= 3 else 3)
 
-    found = play.together(3, up_to=4, on_poll=on_poll, kill=kill, replays=str(replays), order=order, **GAN)
-    assert found == alone
+    more = {"kill": kill, "replays": str(replays), **options, **GAN}
+    assert play.together(3, up_to=4, on_poll=on_poll, **more) == alone
     assert (tmp_path / "killed").exists()
     assert set(replays.read_text().split()) == {"3"}
 

@@ -108,7 +108,7 @@ class _Strategy:
         return self.turns.rank == 0
 
     def setup_module(self, module: Any) -> Any:
-        scan.check_model(module)
+        scan.check_model(module, rows=self.turns.order != "ddp")
         self.models.append(module)
         return module
 

@@ -62,6 +62,11 @@ class Turns:
         self.quiet = False
 
     @property
+    def order(self) -> str:
+        """In which the run sums gradients."""
+        return self._run._settings.order
+
+    @property
     def _process(self) -> Any:
         return self._run._process
 

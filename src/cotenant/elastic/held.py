@@ -9,6 +9,7 @@ from cotenant.elastic import ddp, identity, state
 from cotenant.elastic.contexts import Buffers, Context
 from cotenant.elastic.sampling import Data, Mark
 from cotenant.elastic.settings import Settings
+from cotenant.elastic.sparse import tables
 from cotenant.elastic.state import Place
 from cotenant.errors import StateError
 from cotenant.runtime import contents, randomness
@@ -31,6 +32,8 @@ class Held:
     grade : Grade
     parameters : list of Parameter
         Those that take gradients.
+    tables : set of int
+        Those, by ``id``, whose gradients are sparse; ``dense`` are the others.
     optimizers : mapping
         By name.
     begun : list of Mark
@@ -53,6 +56,8 @@ class Held:
         self.grade = identity.Grade.BITWISE
         self.in_turns = False
         self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.tables = tables(model)
+        self.dense = [p for p in self.parameters if id(p) not in self.tables]
         self._all = list(model.parameters())
         self.optimizers = parts["optimizer"]
         self._buffers = Buffers(model)

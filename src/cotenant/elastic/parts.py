@@ -55,6 +55,10 @@ class Part(NamedTuple):
     name: str = ""
     numbers: tuple[int, ...] | None = None
 
+    def of(self, parameters: Sequence[Any]) -> Sequence[Any]:
+        """Those whose gradients it sums."""
+        return parameters if self.numbers is None else [parameters[n] for n in self.numbers]
+
 
 WHOLE = Part()
 
@@ -152,11 +156,15 @@ class Record:
     Parameters
     ----------
     content : mapping
-        The state at the beginning of the step; it is copied.
+        The state when the step's first loop is over, and nothing was done with its gradients; it is copied.
+    begun : sequence of Mark
+        How far the workers were in their data when the step began.
     """
 
-    def __init__(self, content: Mapping[str, Any]) -> None:
+    def __init__(self, content: Mapping[str, Any], begun: Sequence[Mark]) -> None:
         self._content = copy.deepcopy(dict(content))
+        for worker, mark in zip(self._content["workers"], begun, strict=True):
+            worker["mark"] = mark
         self._given: list[Given] = []
 
     def add(self, sums: Sequence[Any], contexts: Sequence[Context]) -> None:

@@ -19,7 +19,6 @@ from cotenant.elastic.parts import WHOLE, Aside, Batches, Given, Part, Record
 from cotenant.elastic.reduction import Stages, staging
 from cotenant.elastic.sampling import NOTHING, Data, Mark
 from cotenant.elastic.settings import Settings
-from cotenant.elastic.sparse import tables
 from cotenant.elastic.state import Place
 from cotenant.elastic.transfer import catch_up
 from cotenant.errors import InputError
@@ -78,7 +77,6 @@ class Process(Held):
         self._memory = Memory()
         self._staging: Stages
         self._stagings: dict[Part, Stages] = {}
-        self._tables = tables(model)
         self._apart = False
         self._fresh: dict[int, Context] = {}
         self._notes: dict[str, float] = {}
@@ -102,9 +100,7 @@ class Process(Held):
             contents.check_loadable(self.objects.small(), "an object given to run.keep()")
             if self._member.newest():
                 # The others train meanwhile; at the first exchange they would wait for memory to be made.
-                self._memory.warm(
-                    [p for p in self.parameters if id(p) not in self._tables], self.settings.order
-                )
+                self._memory.warm(self.dense, self.settings.order)
             try:
                 self._join()
             except Finished:
@@ -197,7 +193,7 @@ class Process(Held):
         self._buffers.enter(self.contexts[0].buffers if self.settings.order == "ddp" else before.buffers)
         self._notes = dict(before.notes) if self.part else {}
         yield batch
-        scan.check_gradients(self.parameters, self._tables)
+        scan.check_gradients(self.parameters, self.tables)
         after = Context.leave(used)
         after.buffers, after.notes, after.mark = self._buffers.leave(), self._notes, mark
         seen = before.arrival.get(self._part.name) or self._staging.arrival(worker)
@@ -242,10 +238,10 @@ class Process(Held):
 
     def _finish(self, sums: list[Any]) -> None:
         """Gradients are the means of all workers; the script goes on."""
-        scan.check_sums(sums, self._summed(), self.place.step)
+        scan.check_sums(sums, self._part.of(self.parameters), self.place.step)
         if self._part is not WHOLE and self.size > 1:
             if self.record is None:
-                self.record = Record(self.pack())
+                self.record = Record(self.pack(), self.begun)
             self.record.add(sums, self.contexts)
         self._staging.finish(sums, self.settings.workers)
         self._aside.give_back()
@@ -383,7 +379,7 @@ class Process(Held):
     def _choose(self) -> None:
         """What sums the gradients of this part's parameters, in this generation."""
         part, settings = self._part, self.settings
-        summed = self._summed()
+        summed = self._part.of(self.parameters)
         if part not in self._stagings:
             self._stagings[part] = staging(
                 summed,
@@ -394,12 +390,8 @@ class Process(Held):
                 turns=settings.workers // settings.leaves,
                 apart=self._apart,
                 arrival=lambda: self.contexts[0].arrival.get(part.name, ()),
-                tables=self._tables,
+                tables=self.tables,
             )
         self._staging = self._stagings[part]
         theirs = {id(parameter) for parameter in summed}
         self._aside = Aside([p for p in self.parameters if id(p) not in theirs])
-
-    def _summed(self) -> list[Any]:
-        numbers = self._part.numbers
-        return self.parameters if numbers is None else [self.parameters[n] for n in numbers]
