@@ -31,11 +31,18 @@ _FIRST = 3
 
 
 def turns(
-    name: str, order: Any, steps: int, *, workers: int = _WORKERS, most: int | None = None, spare: int = 1
+    name: str,
+    order: Any,
+    steps: int,
+    *,
+    workers: int = _WORKERS,
+    most: int | None = None,
+    spare: int = 1,
+    **more: Any,
 ) -> Iterator[None]:
-    """Elastic steps; the data set has ``spare`` times the samples that they need."""
+    """Elastic steps; the data set has ``spare`` times the samples that they need. ``more`` goes to the run."""
     training = MODELS[name]
-    run = elastic.Run(workers, most, seed=0, order=order, threads=1)
+    run = elastic.Run(workers, most, seed=0, order=order, threads=1, **more)
     data = training.data(training.batch * workers * steps * spare)
     model, loader = run.prepare(training.model(), data, training.batch, random_data=False)
     opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)

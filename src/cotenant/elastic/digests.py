@@ -159,12 +159,14 @@ class Digests:
         """The mean over all workers."""
         if self.active:
             self._calls.detach()
-            self._write(kind="sum", step=self._step, part=self._part, gradients=self._gradients())
+            self._write(kind="sum", step=self._step, part=self._part, gradients=self._gradients(once=True))
 
     def updated(self) -> None:
         """The state after the step."""
         if self.active:
             self._state("after")
+            for place in range(len(self._named)):  # gradients are not to live longer for this
+                self._known.pop((place, "grad"), None)
             self._complete = self._step + 1
             self._calls.detach()
         self.active = False
@@ -180,14 +182,18 @@ class Digests:
                 number=self._updates,
                 optimizer=name,
                 settings=[_plain(group) for group in optimizer.param_groups],
-                gradients=self._gradients(),
+                gradients=self._gradients(once=True),
                 parameters=self._parameters(),
                 state=self._of_optimizer(name, optimizer),
             )
             self._updates += 1
 
-    def _gradients(self) -> list[int | None]:
-        return [of_many([p.grad]) for _, p in self._named]
+    def _gradients(self, *, once: bool = False) -> list[int | None]:
+        """With ``once`` those that nobody wrote to since they were last digested so are not read again."""
+        if not once:
+            return [of_many([p.grad]) for _, p in self._named]
+        grads = enumerate(p.grad for _, p in self._named)
+        return [None if grad is None else self._once((place, "grad"), grad) for place, grad in grads]
 
     def _parameters(self) -> list[int]:
         return [of_tensor(p) for _, p in self._named]
@@ -209,7 +215,7 @@ class Digests:
 
     def _once(self, key: tuple[int, str], value: Any) -> int:
         version = getattr(value, "_version", None)
-        if version is None:
+        if version is None or hasattr(value, "full_tensor"):  # writing to a shard does not count for the whole
             return of_value(value)
         kept, then, digest = self._known.get(key, (None, -1, 0))
         if kept is not value or then != version:

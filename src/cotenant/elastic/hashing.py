@@ -1,11 +1,13 @@
 """Digests of tensors and of whatever else a training holds: the same bits, the same digest.
 
-CRC-32, because it is the fastest that is everywhere: 4 GB/s on one core. Of two values that differ one
-pair in 4 billion has the same digest.
+CRC-32, because it is the fastest that is everywhere: 4 GB/s on one core. Large tensors are first folded in rows
+of 256 KiB: each row's 64-bit words times fixed odd random numbers, summed modulo 2^64 (multilinear hashing), which
+NumPy does at twice that speed. Of two values that differ one pair in 4 billion has the same digest.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
 from array import array
@@ -15,6 +17,7 @@ from typing import Any
 __all__ = ["of_generators", "of_many", "of_tensor", "of_value"]
 
 _DEPTH = 8
+_ROW = 1 << 15
 
 
 def of_tensor(tensor: Any, start: int = 0) -> int:
@@ -39,7 +42,25 @@ def of_tensor(tensor: Any, start: int = 0) -> int:
     if not tensor.numel():
         return start
     plain = tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    return zlib.crc32(plain.view(torch.uint8).numpy(), start)
+    return _of_bytes(plain.view(torch.uint8).numpy(), start)
+
+
+def _of_bytes(data: Any, start: int) -> int:
+    import numpy as np
+
+    rows = data.size // (8 * _ROW)
+    if rows:
+        words = data[: rows * 8 * _ROW].view(np.uint64).reshape(rows, _ROW)
+        start = zlib.crc32(np.dot(words, _weights()).tobytes(), start)
+    return zlib.crc32(data[rows * 8 * _ROW :], start)
+
+
+@functools.cache
+def _weights() -> Any:
+    import numpy as np
+
+    # Raw numbers of a bit generator, which stay the same in all versions; odd ones lose no bit of a word.
+    return np.random.PCG64(1).random_raw(_ROW) | np.uint64(1)
 
 
 def of_many(tensors: Iterable[Any]) -> int | None:
