@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from cotenant import elastic
+from cotenant.app import elasticdiff
 from cotenant.elastic import diff, logs
 from cotenant.elastic.contexts import Context
 from cotenant.errors import InputError
@@ -576,6 +578,26 @@ def test_the_command_says_where_runs_part_and_its_exit_code_too(logged: Any, tmp
     code, out, err = command(a, str(tmp_path / "nowhere"))
     assert (code, out) == (2, "")
     assert "there is no such folder; give the folder that a run wrote its digests to" in err
+
+
+def test_the_example_of_the_page_is_what_comes_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "elastic-diff.md").read_text()
+    (script,) = [
+        part.partition("```")[0] for part in text.split("```python\n") if part.startswith("import sys")
+    ]
+    variants = {"one": script, "three": script, "four": script.replace("lr=0.01", "lr=0.02")}
+    for name, code in variants.items():
+        monkeypatch.setenv("COTENANT_ELASTIC_DIGESTS", str(tmp_path / name))
+        monkeypatch.setattr(sys, "argv", ["train.py", "noisy"] if name == "three" else ["train.py"])
+        exec(compile(code, "train.py", "exec"), {})
+    for name in ("three", "four"):
+        with pytest.raises(typer.Exit):
+            elasticdiff.diff(tmp_path / "one", tmp_path / name)
+        told = capsys.readouterr().out
+        assert told.startswith("step ")
+        assert told in text
 
 
 def test_other_models_and_runs_without_a_common_step_cannot_be_compared(logged: Any) -> None:

@@ -213,8 +213,11 @@ def _done(step: int, worker: int, pair: _Pair) -> Difference | None:
     """What came of it."""
     drawn, found = pair.plain("after"), pair.event()
     if found is not None and (found.random or (drawn and drawn != ["torch"])):
-        shown = pair.event(outputs=True) or found
-        why = f"the same before the turn; within it other random numbers were drawn ({', '.join(drawn) or 'torch'})"
+        # Drawn by the script itself, it shows in some module; else it is that of the module that drew.
+        shown = (pair.event(outputs=True) if found.module is None else None) or found
+        why = "the same before the turn; within it other random numbers were drawn"
+        if drawn and drawn != ["torch"]:
+            why += f" ({', '.join(drawn)})"
         return Difference(step, worker, "rng", shown.module, [shown.what], f"{why}: {found.evidence}")
     if found is not None:
         why = "batch, parameters, buffers and random numbers are the same"

@@ -215,7 +215,9 @@ class Digests:
 
     def _once(self, key: tuple[int, str], value: Any) -> int:
         version = getattr(value, "_version", None)
-        if version is None or hasattr(value, "full_tensor"):  # writing to a shard does not count for the whole
+        if version is None or hasattr(
+            value, "full_tensor"
+        ):  # writing to a shard does not count for the whole
             return of_value(value)
         kept, then, digest = self._known.get(key, (None, -1, 0))
         if kept is not value or then != version:

@@ -97,19 +97,17 @@ def _found(left: _Event | None, right: _Event | None, behind: _Event | None) -> 
     if left is None or right is None or left[:2] != right[:2]:
         drawn = next((e for e in (left, right) if e is not None and e.kind == RANDOM), None)
         if drawn is not None:
-            return Found(
-                _owner(drawn),
-                f"random numbers of {_title(drawn.module)}",
-                "one run drew and the other did not",
-                True,
-            )
+            title = _title(drawn.module)
+            why = f"one run drew some in {title}'s own code, and the other did not"
+            return Found(_owner(drawn), f"random numbers of {title}", why, True)
         texts = ["nothing" if e is None else f"the {e}" for e in (left, right)]
         return Found(
             _owner(event), str(event), f"the runs took different ways: next came {texts[0]} and {texts[1]}"
         )
     if event.kind == RANDOM:
+        title = _title(event.module)
         return Found(
-            _owner(event), str(event), f"the generator differs after draws in {_title(event.module)}", True
+            _owner(event), str(event), f"the generator differs after what {title}'s own code drew", True
         )
     if event.kind == INPUT:
         # All that came before is the same: whoever called the module computed its input.
