@@ -21,8 +21,11 @@ first ``Run``.
 
 from __future__ import annotations
 
+from cotenant.elastic import failing
 from cotenant.elastic.identity import Grade
 from cotenant.elastic.members import Retired
 from cotenant.elastic.run import Run, Step
 
 __all__ = ["Grade", "Retired", "Run", "Step"]
+
+failing.install()

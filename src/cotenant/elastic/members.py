@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import socket
 import time
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,13 +21,23 @@ from cotenant.elastic.exchange import Broken, Group
 from cotenant.elastic.hung import JOIN
 from cotenant.errors import InputError
 
-__all__ = ["ADDRESS", "MOST", "Finished", "Member", "Orders", "Retired"]
+__all__ = ["ADDRESS", "MOST", "Finished", "Member", "Orders", "Retired", "reachable"]
 
 ADDRESS = "COTENANT_ELASTIC"
 """Environment variable of a supervised process: HOST:PORT:NAME."""
 MOST = "COTENANT_ELASTIC_MOST"
 """Another: how many processes there may be at most."""
 _POLL_S = 0.02
+_ANSWER_S = 30.0
+
+
+def reachable(host: str, port: int) -> bool:
+    """Whether somebody listens there; PyTorch's store would try for long, and write about it."""
+    try:
+        socket.create_connection((host, port), timeout=_ANSWER_S).close()
+    except OSError:
+        return False
+    return True
 
 
 class Retired(SystemExit):
@@ -84,6 +95,11 @@ class Member:
                 f"{ADDRESS} is {address!r}: it must be HOST:PORT:NAME, as the supervisor sets it"
             )
         self._port = int(port)
+        if not reachable(self._host, self._port):
+            raise InputError(
+                f"nobody answers at {self._host}:{port}, which {ADDRESS} names: the supervisor is gone; start the run again,"
+                f" or unset {ADDRESS}"
+            )
         self._store = self._connect()
         self._watching = self._connect()  # another thread's
         self._tells = self.has("tell")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from cotenant.elastic import ddp, scan
+from cotenant.elastic import ddp, failing, scan
 from cotenant.elastic.adopt import adopt
 from cotenant.elastic.digests import wanted
 from cotenant.elastic.folders import use_folder
@@ -364,6 +364,7 @@ class Run:
     def _loop(self, loader: Data, end: End) -> Iterator[Step]:
         process = self._make(loader)
         self._process = process
+        failing.watch(process)
         process.open()
         telling = Telling(process, end.length(loader))
         telling.opened()

@@ -122,11 +122,19 @@ class Control:
     """A control file: a number, or a line ``NAME=VALUE ...`` for each process; and ``checkpoint WORD``.
 
     A file that is not there, or empty (somebody is writing it), orders nothing.
+
+    Raises
+    ------
+    InputError
+        If its folder is not there.
     """
 
     def __init__(self, path: Path) -> None:
+        if not path.parent.is_dir():
+            raise InputError(f"control file {path}: there is no folder {path.parent}; make it first")
         self._path = path
         self._text = ""
+        self._errno: int | None = None
         self._seen = Orders()
 
     def news(self) -> Orders:
@@ -138,9 +146,14 @@ class Control:
             Names file and line; once for each content of the file.
         """
         try:
-            text = self._path.read_text()
-        except OSError:
+            text = self._path.read_text(errors="replace")
+        except FileNotFoundError:
             return Orders()
+        except OSError as error:
+            if error.errno == self._errno:
+                return Orders()
+            self._errno = error.errno
+            raise InputError(f"control file {self._path}: {error.strerror}") from None
         if text == self._text:
             return Orders()
         self._text = text

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cotenant.elastic.failing import interrupts_ignored
 from cotenant.elastic.hung import Hung
 from cotenant.elastic.members import ADDRESS, MOST, Orders
 from cotenant.elastic.slots import Control, Slot, surplus
@@ -137,6 +138,10 @@ class Supervisor:
     def want(self, processes: int) -> None:
         """Grow or shrink to so many, within the limits, at the next step boundary; they keep their places."""
         number = min(max(processes, self._least), self._most)
+        if number != processes:
+            self._tell(
+                f"{processes} wanted, this run takes {self._least} to {self._most} processes: {number} it is"
+            )
         _, free = surplus({str(n): slot for n, slot in enumerate(self._wanted)}, self._slots)
         self._wanted = [*self._wanted, *free][:number]
 
@@ -319,7 +324,8 @@ class Supervisor:
     def _popen(self, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
         # Large pages: memory that PyTorch takes anew at every step costs half as much.
         env = {"OMP_NUM_THREADS": str(self._threads), "THP_MEM_ALLOC_ENABLE": "1", **os.environ, **more}
-        return subprocess.Popen(self._command, env=env)  # noqa: S603
+        with interrupts_ignored():
+            return subprocess.Popen(self._command, env=env)  # noqa: S603
 
     def _publish(self) -> None:
         waiting = [n for n in self._running if n not in self._members and n not in self._retiring]
