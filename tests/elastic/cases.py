@@ -40,7 +40,9 @@ class Numbered(torch.utils.data.Dataset[Any]):
 
 def main(options: dict[str, Any]) -> None:
     notes = Path(options["notes"])
-    warnings.filterwarnings("ignore", "This DataLoader will create 4 worker processes")  # more than cores: meant
+    warnings.filterwarnings(
+        "ignore", "This DataLoader will create 4 worker processes"
+    )  # more than cores: meant
     if "instructions" in options:  # as if on another kind of device
         torch.backends.cpu.get_cpu_capability = lambda: options["instructions"]
     if "errors" in options:
