@@ -4,7 +4,7 @@ Each N is a process of its own that takes three steps with SGD and momentum; tol
 much that is above the one of N = 1. ``blocks`` has max_processes = min(N, 4): with the same max_processes it
 must not grow with N.
 
-Run with ``python -m bench.elastic_memory [--model large] [--workers 1 2 4 8 16]``.
+Run with ``python -m bench.elastic_memory [--model large] [--workers 1 2 4 8 16] [--orders plain sequence blocks]``.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ def main() -> None:
     )
     parser.add_argument("--model", choices=MODELS, default="large")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--orders", nargs="+", default=["plain", "sequence", "blocks"])
     parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak:
         peak(options.model, options.peak[0], int(options.peak[1]))
         return
-    for order in ("plain", "sequence", "blocks"):
+    for order in options.orders:
         base = 0
         for workers in options.workers:
             command = ["-m", "bench.elastic_memory", "--model", options.model, "--peak", order, str(workers)]

@@ -3,7 +3,9 @@
 One run under a supervisor; each process writes down when it does what, by the machine's monotonic clock.
 Told are seconds from the request to the end of the second step after it: start of the new processes (the
 others train meanwhile), the rest of the step under way, building the group, sending the state, first and
-second step, and within these the turns, the exchange and the optimiser.
+second step, and within these the turns, the exchange and the optimiser. Beside them stand what does not depend on
+who else uses the machine: for both steps, processor time and first touches of memory (minor page faults, thousands)
+of a process that was there before and of one that is new.
 
 Run with ``python -m bench.elastic_resize [--width 4096] [--layers 6] [--batch 1] [--json]``.
 """
@@ -11,8 +13,10 @@ Run with ``python -m bench.elastic_resize [--width 4096] [--layers 6] [--batch 1
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -31,7 +35,9 @@ def script(options: argparse.Namespace) -> None:
     name = os.environ["COTENANT_ELASTIC"].rpartition(":")[2]
 
     def mark(what: str, number: int = -1) -> None:
-        log.write(json.dumps([name, what, number, time.monotonic()]) + "\n")
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        cost = [used.ru_utime + used.ru_stime, used.ru_minflt]
+        log.write(json.dumps([name, what, number, time.monotonic(), *cost]) + "\n")
 
     mark("started")
     import torch
@@ -84,6 +90,11 @@ class Log:
         self._path = path
 
     def all(self) -> list[tuple[str, str, int, float]]:
+        """Process, what it did, step, and when."""
+        return [(name, what, number, at) for name, what, number, at, *_ in self.whole()]
+
+    def whole(self) -> list[tuple[str, str, int, float, float, int]]:
+        """The same with processor time and first touches of memory until then."""
         if not self._path.exists():
             return []
         lines = self._path.read_text().splitlines()
@@ -142,7 +153,31 @@ def change(supervisor: Supervisor, log: Log, before: int, after: int) -> dict[st
         parts[f"{name} step: exchange"] = end - max(exchange)
         parts[f"{name} step: update"] = dict(done)[number] - end
     parts["change, without start and step under way"] = done[0][1] - together
-    return {what: round(value, 3) for what, value in parts.items()}
+    names = supervisor.members
+    counted = costs(log, told[-1], (first, first + 1), names[-1], names[0])
+    return {what: round(value, 3) for what, value in (parts | counted).items()}
+
+
+def costs(log: Log, since_s: float, numbers: tuple[int, int], new: str, old: str) -> dict[str, float]:
+    """Processor time and page faults of the parts of two steps, in two processes."""
+    found = {}
+    for kind, name in (("old", old), ("new", new)):
+        marks = [mark for mark in log.whole() if mark[0] == name and mark[3] > since_s]
+        for number, step in zip(numbers, ("first", "second"), strict=True):
+            start = next(n for n, mark in enumerate(marks) if mark[1:3] == ("turns", number))
+            points = [
+                mark
+                for mark in marks[start:]
+                if mark[1].split()[0] in ("turns", "end_turns", "update", "done")
+            ]
+            points = [mark for mark in points if mark[1] != "end_turns ends"][:4]
+            for part, (before, after) in zip(
+                ("turns", "exchange", "update"), itertools.pairwise(points), strict=True
+            ):
+                what = f"{kind} process, {step} step, {part}"
+                found[f"{what}: cpu"] = round(after[4] - before[4], 2)
+                found[f"{what}: faults"] = round((after[5] - before[5]) / 1000, 1)
+    return found
 
 
 def _look(supervisor: Supervisor) -> None:
