@@ -30,6 +30,7 @@ class Lane:
 
     def __init__(self, device: Any = None, *, through_host: bool = False) -> None:
         self._stream: Any = None
+        self._device = device
         self._where = "cpu" if device is None or through_host else device
         if device is not None and through_host and device.type == "cuda":
             import torch
@@ -52,9 +53,16 @@ class Lane:
 
     def zero(self, parts: Sequence[Any]) -> None:
         """Zeros in parts of buffers, after what was begun before."""
-        if parts:
-            with self._beside(()):
-                _zero(parts)
+        if not parts:
+            return
+        if self._stream is None:
+            _zero(parts)
+            return
+        import torch
+
+        # Not by the host, which would not wait: copies back of the step before may still have to read the parts.
+        with self._beside(()):
+            _copy(parts, [torch.zeros_like(part, device=self._device) for part in parts], wait=False)
 
     def settle(self) -> None:
         """Wait until all that was begun is in the buffers."""

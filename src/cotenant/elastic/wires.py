@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from cotenant.elastic.abandon import unless_lost
 from cotenant.elastic.exchange import Broken, Group, from_bytes, to_bytes
 from cotenant.elastic.lanes import Lane
 from cotenant.elastic.sums import Wire
@@ -69,6 +70,11 @@ class Nccl:
     device : torch.device
     make : callable, optional
         Makes PyTorch's process group from store, rank and size.
+
+    Raises
+    ------
+    Broken
+        A process was lost before all were connected.
     """
 
     def __init__(self, group: Group, device: Any, make: Callable[[Any, int, int], Any] | None = None) -> None:
@@ -77,6 +83,18 @@ class Nccl:
         self.rank, self.size = group.rank, group.size
         self._group, self._device = group, device
         self._nccl = (make or _made)(PrefixStore("nccl", group.store), self.rank, self.size)
+
+        # At once, not within the first exchange: there the host would wait for a dead process where nothing looks.
+        def connect() -> bool:
+            self._nccl.eager_connect_single_device(device)
+            return True
+
+        try:
+            connected = unless_lost(connect, lambda: group.lost)
+        except RuntimeError as error:
+            raise Broken(str(error).splitlines()[0]) from None
+        if connected is None:
+            raise Broken("a process was lost")
 
     def others(self) -> list[int]:
         """Ranks but this one's."""
