@@ -128,7 +128,7 @@ def test_profile_that_is_interrupted_tells_what_it_saw_and_that_it_was(tmp_path:
         "--",
         "sh",
         "-c",
-        "touch ran; sleep 60",
+        "touch ran; exec sleep 60",
     ]
     run = subprocess.Popen(
         [sys.executable, "-c", HEARS_CTRL_C, *words],

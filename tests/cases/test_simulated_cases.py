@@ -230,6 +230,25 @@ def test_c43_failed_devices_are_offered_to_nobody_and_a_refresh_changes_nothing(
     assert run.start_s("p1") == 20.0
 
 
+def test_a_device_that_is_set_aside_takes_nobody_new_and_disturbs_nobody() -> None:
+    h = Harness("1x2", Fifo(head_of_line=False))
+    h.submit("there", runs_s=100.0)
+    h.submit("beside", runs_s=10.0)
+    h.submit("next", at_s=15.0, runs_s=10.0)
+    h.submit("both", gpus=2, at_s=16.0, runs_s=10.0)
+    h.happen(ev.Drained(5.0, 0, device=1))
+    h.happen(ev.DeviceDown(120.0, 1))
+    h.happen(ev.DeviceUp(130.0, 1))
+    h.happen(ev.Drained(140.0, 0))
+    h.happen(ev.Undrained(200.0, 0, device=1))
+    h.happen(ev.Undrained(210.0, 0))
+    run = h.run()
+    assert (run.devices("there"), run.devices("beside"), run.end_s("beside")) == ((0,), (1,), 10.0)
+    assert (run.start_s("next"), run.devices("next")) == (100.0, (0,)), "the other device is free from 10 on"
+    # Neither its return after a failure nor its own undraining opens it: both must be over.
+    assert (run.start_s("both"), run.devices("both")) == (210.0, (0, 1))
+
+
 class _Counted:
     """Counts how often a policy is asked."""
 

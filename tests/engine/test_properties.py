@@ -145,7 +145,7 @@ def days(draw: st.DrawFn) -> Day:
 def _incidents(draw: st.DrawFn, nodes: int, devices: int, jobs: int) -> tuple[ev.Event, ...]:
     found: list[ev.Event] = [ev.TenantLimitChanged(LAST_S, "b", None)]
     for _ in range(draw(st.integers(0, 4))):
-        kind = draw(st.sampled_from(["node", "device", "drain", "cancel", "priority", "limit"]))
+        kind = draw(st.sampled_from(["node", "device", "drain", "set aside", "cancel", "priority", "limit"]))
         at, lasts = float(draw(st.integers(0, 400))), float(draw(st.integers(1, 300)))
         node, device = draw(st.integers(0, nodes - 1)), draw(st.integers(0, devices - 1))
         job = draw(st.integers(0, jobs - 1))
@@ -153,6 +153,7 @@ def _incidents(draw: st.DrawFn, nodes: int, devices: int, jobs: int) -> tuple[ev
             "node": [ev.NodeDown(at, node, "power"), ev.NodeUp(at + lasts, node)],
             "device": [ev.DeviceDown(at, device, "fault"), ev.DeviceUp(at + lasts, device)],
             "drain": [ev.Drained(at, node), ev.Undrained(at + lasts, node)],
+            "set aside": [ev.Drained(at, node, device=device), ev.Undrained(at + lasts, node, device=device)],
             "cancel": [ev.CancelRequested(at, job)],
             "priority": [ev.PriorityChanged(at, job, draw(st.sampled_from([-3, 9])))],
             "limit": [ev.TenantLimitChanged(at, draw(st.sampled_from(["a", "c"])), 1)],

@@ -81,6 +81,7 @@ def here(scheduler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     found = read_daemon(scheduler)
     if found is not None and found.alive:
         cotenant("undrain")
+        cotenant("undrain", "--device", DEVICE)
         live = [job["id"] for job in read("ps")]
         if live:
             cotenant("cancel", *map(str, live))
@@ -98,6 +99,11 @@ def submit(name: str, code: str, *options: str) -> int:
 def job(number: int) -> JobView:
     (found,) = (one for one in read("ps", "-a") if one["id"] == number)
     return msgspec.convert(found, JobView)
+
+
+def states(state: Path) -> list[str]:
+    with Client(lambda: connect(state)) as client:
+        return [device.state for device in client.devices()]
 
 
 def until(number: int, *statuses: str) -> JobView:
@@ -316,6 +322,27 @@ def test_a_drained_machine_starts_nothing_until_it_is_undrained_and_priority_dec
     assert (job(high).priority, job(low).status, job(high).status) == (7, "waiting", "waiting")
     good("undrain")
     assert cotenant("wait", "low", "high", "--timeout", "40s").returncode == 0
+
+
+def test_a_device_that_is_drained_by_itself_takes_no_new_jobs(scheduler: Path) -> None:
+    running = submit("running", SLOW, "--gpus", "0.4")
+    until(running, "running")
+    assert read("drain", "--device", DEVICE) == {"node": 0, "device": 0, "drain": True}
+    waiting = submit("waiting", "pass")
+    end = time.monotonic() + 40
+    while "drained" not in (why := job(waiting).reason):
+        assert time.monotonic() < end, why
+        time.sleep(0.1)
+    assert why == "every device is drained until cotenant undrain --device NAME"
+    assert (job(running).status, states(scheduler)) == ("running", ["drained"])
+    assert "drained" in good("top", "--once")
+    good("undrain")
+    assert job(waiting).status == "waiting", "a device that was named must be named again"
+    assert good("undrain", "--device", "0") == f"jobs start on {DEVICE} again\n"
+    good("cancel", str(running))
+    assert cotenant("wait", str(waiting), "--timeout", "40s").returncode == 0
+    done = cotenant("drain", "--device", "cpu:99999")
+    assert (done.returncode, f"no such device; known: {DEVICE}" in done.stderr) == (2, True)
 
 
 def test_a_job_after_another_waits_for_it(tmp_path: Path) -> None:

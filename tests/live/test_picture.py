@@ -165,6 +165,25 @@ def test_who_waits_while_nothing_new_is_started_says_so() -> None:
     assert view.reason == "not now: too few devices are free"
 
 
+def test_one_device_is_drained_by_itself_and_when_all_are_that_is_why_jobs_wait() -> None:
+    picture, _clock = made()
+    picture.see([ev.Submitted(1.0, job(1)), ev.Submitted(1.0, job(2, gpus=0)), ev.Drained(2.0, 0, device=1)])
+    picture.see([ev.Held(2.0, n, Reason.NO_CAPACITY, {}) for n in (1, 2)])
+
+    def reason(number: int) -> str:
+        view = picture.job(number)
+        assert view is not None
+        return view.reason
+
+    assert [picture.device_state(d) for d in (0, 1)] == ["up", "drained"]
+    assert reason(1) == "not now: too few devices are free"
+    picture.see([ev.Drained(3.0, 0, device=0)])
+    assert reason(1) == "every device is drained until cotenant undrain --device NAME"
+    assert reason(2) == "not now: too few devices are free", "it needs none"
+    picture.see([ev.Drained(4.0, 0), ev.Undrained(5.0, 0, device=1), ev.Undrained(5.0, 0)])
+    assert [picture.device_state(d) for d in (0, 1)] == ["drained", "up"]
+
+
 def test_listeners_are_told_with_the_number_of_the_event_and_whose_job_it_is() -> None:
     picture, _ = made()
     heard: list[tuple[int, str, Any]] = []

@@ -332,7 +332,9 @@ def logs(draw) -> list[ev.Event]:
     for _ in range(draw(st.integers(1, 60))):
         t += draw(st.sampled_from([0.0, 0.0, 0.5, 3.0, 100.25]))
         act = draw(
-            st.sampled_from(["submit", "submit", "start", "start", "rate", "end", "stop", "down", "up"])
+            st.sampled_from(
+                ["submit", "submit", "start", "start", "rate", "end", "stop", "down", "aside", "up"]
+            )
         )
         if act == "submit":
             out.append(ev.Submitted(t, Job(count, f"j{count}", t, gpus=draw(st.sampled_from([1, 2, 3])))))
@@ -364,6 +366,9 @@ def logs(draw) -> list[ev.Event]:
                 out.append(ev.Held(t, job, draw(st.sampled_from([Reason.NO_CAPACITY, Reason.FRAGMENTED]))))
         elif act == "down":
             out.append(ev.DeviceDown(t, draw(st.integers(0, 5))))
+        elif act == "aside":
+            device = draw(st.integers(0, 5))
+            out.append(ev.Drained(t, device // 2, device=device))
         elif act == "up":
             out.append(ev.NodeUp(t, draw(st.integers(0, 2))))
     return out
@@ -450,7 +455,7 @@ def test_against_a_plain_replay(log):
             queue[e.id] = gpus[e.id]
         elif isinstance(e, ev.Ended):
             del held[e.id]
-        elif isinstance(e, ev.DeviceDown):
+        elif isinstance(e, (ev.DeviceDown, ev.Drained)):
             down.add(e.device)
         last = e.t
     run = metrics(*log)

@@ -13,10 +13,17 @@ from cotenant.app.livetables import job_title
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cotenant.live.client import Client
+
 __all__ = ["add_to", "new_share"]
 
 All = Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")]
 Node = Annotated[int, typer.Option("--node", min=0, help="Which node; this machine is 0.")]
+
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="NAME", help="One device alone, by name, number or UUID."),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -135,29 +142,44 @@ def new_share(compute: str | None, limit: str | None, memory: str | None, gpus: 
     return found
 
 
-def drain(node: Node = 0, key: Key = None, state: State = None, as_json: Json = False) -> None:
-    """Start no new jobs on a node; those that run go on."""
-    _node(
-        state,
-        node,
-        "drain",
-        key=key,
-        as_json=as_json,
-        told="no new jobs start now; cotenant undrain lets them",
-    )
+def drain(
+    node: Node = 0, device: Device = None, key: Key = None, state: State = None, as_json: Json = False
+) -> None:
+    """Start no new jobs on a node, or on one device; those that run go on."""
+    _node(state, node, device, "drain", key=key, as_json=as_json)
 
 
-def undrain(node: Node = 0, key: Key = None, state: State = None, as_json: Json = False) -> None:
-    """Start jobs on a node again."""
-    _node(state, node, "undrain", key=key, as_json=as_json, told="jobs start again")
+def undrain(
+    node: Node = 0, device: Device = None, key: Key = None, state: State = None, as_json: Json = False
+) -> None:
+    """Start jobs on a node, or on one device, again."""
+    _node(state, node, device, "undrain", key=key, as_json=as_json)
 
 
-def _node(state: Path | None, node: int, kind: str, *, key: str | None, as_json: bool, told: str) -> None:
+def _node(
+    state: Path | None, node: int, device: str | None, kind: str, *, key: str | None, as_json: bool
+) -> None:
     from cotenant.live.client import new_key
 
     with asking(state) as client:
-        client.node(node, kind, key or new_key())
+        number, name = (None, "") if device is None else _device(client, device)
+        client.node(node, kind, key or new_key(), number)
     if as_json:
-        print_json({"node": node, kind: True})
+        print_json({"node": node} | ({} if number is None else {"device": number}) | {kind: True})
+    elif kind == "undrain":
+        say(f"jobs start on {name} again" if name else "jobs start again")
     else:
-        say(told)
+        where, which = (f" on {name}", f" --device {name}") if name else ("", "")
+        say(f"no new jobs start{where} now; cotenant undrain{which} lets them")
+
+
+def _device(client: Client, asked: str) -> tuple[int, str]:
+    """Number and name of a device that was given by either."""
+    from cotenant.errors import UsageError
+
+    devices = client.devices()
+    for one in devices:
+        if asked in (one.name, one.uuid, str(one.device)):
+            return one.device, one.name
+    known = ", ".join(one.name for one in devices) or "none"
+    raise UsageError(f"--device {asked}: there is no such device; known: {known}")

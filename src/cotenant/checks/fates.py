@@ -81,8 +81,11 @@ def _order(trial: Trial) -> None:
         job_id = rng.choice(list(trial.state.running))
     kind = rng.choice(("cancel", "suspend", "suspend", "resume", "priority", "resize", "resize", "drain"))
     if kind == "drain":
-        trial.request("drain", {"node": 0})
-        trial.world.at(trial.world.now + 20.0, lambda: trial.request("undrain", {"node": 0}))
+        # The whole, or one device after the other.
+        which = trial.submitted % (trial.cluster.gpu_count + 1)
+        what = {"node": 0} | ({"device": which - 1} if which else {})
+        trial.request("drain", what)
+        trial.world.at(trial.world.now + 20.0, lambda: trial.request("undrain", what))
         return
     body: dict[str, Any] = {"id": job_id}
     if kind == "priority":
@@ -115,6 +118,7 @@ def mend(trial: Trial) -> None:
     for device in range(trial.cluster.gpu_count):
         world.device(device, up=True)
         world.foreign(device, 0)
+        trial.request("undrain", {"node": 0, "device": device})
     trial.request("undrain", {"node": 0})
     for job_id in range(trial.submitted):
         trial.request("resume", {"id": job_id})

@@ -153,8 +153,10 @@ def _incidents(harness: Harness, rng: np.random.Generator, cluster: Cluster, job
             harness.happen(ev.DeviceUp(back, device))
         elif kind == 2:
             node = int(rng.integers(0, len(cluster.nodes)))
-            harness.happen(ev.Drained(at, node))
-            harness.happen(ev.Undrained(back, node))
+            # Every other time a single device of it.
+            device = cluster.gpu_count - 1 if int(at) % 2 else -1
+            harness.happen(ev.Drained(at, node, device=device))
+            harness.happen(ev.Undrained(back, node, device=device))
         elif kind == 3:
             harness.happen(ev.CancelRequested(at, int(rng.integers(0, jobs))))
         else:

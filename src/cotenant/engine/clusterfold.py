@@ -17,6 +17,7 @@ class ClusterFold(Source):
     def __init__(self) -> None:
         self._down_nodes: set[int] = set()
         self._down_devices: set[int] = set()
+        self._drained_devices: set[int] = set()
 
     def cluster_appliers(self) -> dict[type, Callable[[Any], Any]]:
         """What each kind of event changes."""
@@ -48,12 +49,17 @@ class ClusterFold(Source):
     def _set_usable(self, devices: tuple[int, ...]) -> None:
         node = self.ledger.layout.device_node
         for device in devices:
-            up = device not in self._down_devices and node[device] not in self._down_nodes
-            self.ledger.set_usable((device,), up)
+            away = device in self._down_devices or device in self._drained_devices
+            self.ledger.set_usable((device,), not away and node[device] not in self._down_nodes)
         for hook in self.hooks["capacity"]:
             hook(devices)
 
     def _drained(self, event: ev.Drained | ev.Undrained) -> None:
-        self.ledger.set_draining(event.node, isinstance(event, ev.Drained))
+        drained = isinstance(event, ev.Drained)
+        if event.device >= 0:
+            (self._drained_devices.add if drained else self._drained_devices.discard)(event.device)
+            self._set_usable((event.device,))
+            return
+        self.ledger.set_draining(event.node, drained)
         for hook in self.hooks["capacity"]:
             hook(self.ledger.layout.node_devices[event.node])

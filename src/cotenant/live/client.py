@@ -170,9 +170,10 @@ class Client:
         """Ask something of a job; returns when it is on the scheduler's disk."""
         return self._ask("POST", f"/v1/jobs/{job_id}/{kind}", dict[str, Any], body={"key": key, **arguments})
 
-    def node(self, node: int, kind: str, key: str) -> dict[str, Any]:
-        """Take a node out of use, or back."""
-        return self._ask("POST", f"/v1/nodes/{kind}", dict[str, Any], body={"key": key, "node": node})
+    def node(self, node: int, kind: str, key: str, device: int | None = None) -> dict[str, Any]:
+        """Take a node, or one device of it, out of use, or back."""
+        body = {"key": key, "node": node} | ({} if device is None else {"device": device})
+        return self._ask("POST", f"/v1/nodes/{kind}", dict[str, Any], body=body)
 
     def jobs(self, *, live: bool = False, limit: int = 1000) -> list[JobView]:
         """Jobs, newest last."""

@@ -18,8 +18,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "resume": ("id",),
     "priority": ("id", "priority"),
     "resize": ("id", "compute_milli", "compute_limit_milli", "memory_bytes", "gpus"),
-    "drain": ("node",),
-    "undrain": ("node",),
+    "drain": ("node", "device"),
+    "undrain": ("node", "device"),
 }
 """Kinds of requests beside ``submit``, and what their bodies may hold."""
 
@@ -47,6 +47,9 @@ def check_command(request: Request, cluster: Cluster) -> int | None:
         node = _whole(kind, body, "node", default=0)
         if not 0 <= node < len(cluster.nodes):
             raise InputError(f"{kind}: no node {node}; there are {len(cluster.nodes)}, numbered from 0")
+        device = _whole(kind, body, "device", default=-1)
+        if "device" in body and not 0 <= device < cluster.gpu_count:
+            raise InputError(f"{kind}: no device {device}; there are {cluster.gpu_count}, numbered from 0")
         return None
     job_id = _whole(kind, body, "id")
     if kind == "priority":

@@ -45,6 +45,7 @@ class LiveFold:
         self._counts = dict.fromkeys(("submitted", *sorted(ENDED)), 0)
         self._down: dict[int, str] = {}
         self._drained = False
+        self._drained_devices: set[int] = set()
         self._foreign: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def fold(self, event: ev.Event) -> None:
@@ -185,7 +186,11 @@ class LiveFold:
         self._down.pop(event.device, None)
 
     def _on_drained(self, event: ev.Drained | ev.Undrained) -> None:
-        self._drained = isinstance(event, ev.Drained)
+        drained = isinstance(event, ev.Drained)
+        if event.device >= 0:
+            (self._drained_devices.add if drained else self._drained_devices.discard)(event.device)
+        else:
+            self._drained = drained
 
     def _launched(self, event: ev.Launched) -> None:
         if (entry := self._entries.get(event.id)) is not None:

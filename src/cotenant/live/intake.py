@@ -161,7 +161,9 @@ _EVENTS: dict[str, Any] = {
     "suspend": lambda t, body, key: ev.SuspendRequested(t, int(body["id"]), key),
     "resume": lambda t, body, key: ev.ResumeRequested(t, int(body["id"]), key),
     "priority": lambda t, body, key: ev.PriorityChanged(t, int(body["id"]), int(body["priority"]), key),
-    "drain": lambda t, body, key: ev.Drained(t, int(body.get("node", 0)), "asked"),
-    "undrain": lambda t, body, key: ev.Undrained(t, int(body.get("node", 0))),
+    "drain": lambda t, body, key: ev.Drained(
+        t, int(body.get("node", 0)), "asked", int(body.get("device", -1))
+    ),
+    "undrain": lambda t, body, key: ev.Undrained(t, int(body.get("node", 0)), int(body.get("device", -1))),
     "resize": _resize,
 }

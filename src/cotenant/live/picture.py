@@ -226,7 +226,7 @@ class Picture(LiveFold):
         with self._lock:
             if device in self._down:
                 return f"down: {self._down[device]}"
-            return "drained" if self._drained else "up"
+            return "drained" if self._drained or device in self._drained_devices else "up"
 
     def foreign(self, device: int) -> tuple[int, tuple[int, ...]]:
         """Memory of a device that processes outside the scheduler hold, and their pids."""
@@ -264,12 +264,19 @@ class Picture(LiveFold):
             ahead=at,
         )
         waits = entry.status in ("waiting", "suspended") and not entry.held
-        if waits and self._drained and (entry.hold or not entry.after):
+        until = self._starts_nothing(entry) if waits and (entry.hold or not entry.after) else ""
+        if until:
             kept = "its state is saved; " if entry.status == "suspended" else ""
-            return msgspec.structs.replace(
-                found, reason=f"{kept}nothing new is started until cotenant undrain"
-            )
+            return msgspec.structs.replace(found, reason=f"{kept}{until}")
         return found
+
+    def _starts_nothing(self, entry: Entry) -> str:
+        """Why nothing at all is started, if that is so."""
+        if self._drained:
+            return "nothing new is started until cotenant undrain"
+        if entry.job.gpus and self._types and len(self._drained_devices) == len(self._types):
+            return "every device is drained until cotenant undrain --device NAME"
+        return ""
 
     def _predicted(self, entry: Entry, device: int) -> Triple | None:
         ids = self._on.get(device, ())

@@ -38,15 +38,23 @@ class DeviceUp(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="device
 
 
 class Drained(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="drained", omit_defaults=True):
-    """A node takes no new jobs; those on it go on."""
+    """A node, or one device of it, takes no new jobs; those on it go on.
+
+    Parameters
+    ----------
+    device : int
+        The device; -1: the whole node, until it is undrained as a whole, whatever becomes of single devices.
+    """
 
     t: float
     node: int
     cause: str = ""
+    device: int = -1
 
 
 class Undrained(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="undrained", omit_defaults=True):
-    """A drained node takes jobs again."""
+    """A drained node, or device (as of ``Drained``), takes jobs again."""
 
     t: float
     node: int
+    device: int = -1

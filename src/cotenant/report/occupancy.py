@@ -246,11 +246,12 @@ class Occupancy:
 
     def _availability(self, rows: _Rows, at: int, code: int, event: Any) -> None:
         what, adds = Kind.AVAILABILITY[code]
-        place = event.device if what == "device" else event.node
-        if ((what, place) in self._down) == adds:
+        single = what == "device" or (what == "drain" and event.device >= 0)
+        key = (f"{what} of one" if single else what, event.device if single else event.node)
+        if (key in self._down) == adds:
             return
-        (self._down.add if adds else self._down.discard)((what, place))
-        devices = [place] if what == "device" else range(self.first[place], self.first[place + 1])
+        (self._down.add if adds else self._down.discard)(key)
+        devices = [key[1]] if single else range(self.first[key[1]], self.first[key[1] + 1])
         rows.put(at, devices, _BLOCK if adds else _UNBLOCK)
 
     def spans(self, lengths: Ints, devices: Ints) -> Ints:

@@ -97,6 +97,9 @@ class Stage:
             self._limits = {tenant.name: tenant.limit_gpus for tenant in event.cluster.tenants}
         elif isinstance(event, ev.TenantLimitChanged):
             self._limits[event.tenant] = event.limit_gpus
+        elif isinstance(event, (ev.Drained, ev.Undrained)) and event.device >= 0:
+            change = self._away.add if isinstance(event, ev.Drained) else self._away.discard
+            change(("drained", event.device))
         elif isinstance(event, (ev.NodeDown, ev.Drained)):
             self._away.add((type(event).__name__[0], event.node))
         elif isinstance(event, (ev.NodeUp, ev.Undrained)):
@@ -121,7 +124,7 @@ class Stage:
         counts = [0] * (len(self._bounds) - 1)
         for device, jobs in enumerate(self._on):
             node = self._node_of[device]
-            blocked = {("N", node), ("D", node), ("device", device)} & self._away
+            blocked = {("N", node), ("D", node), ("device", device), ("drained", device)} & self._away
             if not jobs and not blocked:
                 counts[node] += 1
         return sum(counts), max(counts, default=0)

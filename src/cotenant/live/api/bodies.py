@@ -84,10 +84,11 @@ class ResizeBody(_Body, frozen=True):
 
 
 class NodeBody(_Body, frozen=True):
-    """Which node; a single machine is node 0."""
+    """Which node (a single machine is node 0), or which device of it alone."""
 
     key: Key
     node: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    device: Annotated[int, Meta(ge=0, le=2**31)] | None = None
 
 
 class Login(_Body, frozen=True):

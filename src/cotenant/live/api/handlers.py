@@ -172,8 +172,11 @@ class Handlers:
         return await self._commanded(call, key, kind, {"id": call.job_id, **body})
 
     async def node(self, call: Call, kind: str) -> Response[bytes]:
-        """Take a node out of use, or back."""
-        return await self._commanded(call, call.body.key, kind, {"node": call.body.node})
+        """Take a node, or one device of it, out of use, or back."""
+        body = {"node": call.body.node}
+        if call.body.device is not None:
+            body["device"] = call.body.device
+        return await self._commanded(call, call.body.key, kind, body)
 
     async def _commanded(self, call: Call, key: str, kind: str, body: dict[str, Any]) -> Response[bytes]:
         request = Request(key=key, tenant=call.caller.tenant, kind=kind, body=body)

@@ -109,7 +109,9 @@ ROUTES: tuple[Route, ...] = (
             method="POST", path=f"/v1/nodes/{kind}", name=kind, summary=summary, handler=_kind("node", kind),
             body=bodies.NodeBody, answer=bodies.Done, status=202, faults=_CHANGE,
         )
-        for kind, summary in (("drain", "Start no new jobs on a node"), ("undrain", "Start jobs on a node again"))
+        for kind, summary in (
+            ("drain", "Start no new jobs on a node, or on one device"), ("undrain", "Start jobs there again")
+        )
     ),
     Route(
         method="GET", path="/v1/status", name="status", summary="The scheduler as a whole",
