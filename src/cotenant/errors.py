@@ -48,6 +48,7 @@ __all__ = [
     "InputError",
     "LiveError",
     "LogError",
+    "LostError",
     "MissingDataError",
     "MissingExtraError",
     "NotFoundError",
@@ -180,6 +181,10 @@ class StoreError(LiveError):
 
 class FullError(StoreError):
     """There is no room on the disk of the live log: nothing was written, and it can be once there is."""
+
+
+class LostError(StoreError):
+    """The server of the live log is away; what was last written may or may not be in it. It may come back."""
 
 
 class FencedError(LiveError):

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from cotenant.errors import FencedError, FullError, StoreError
 from cotenant.model.liveports import Lease, Store
 
-__all__ = ["TTL_S", "Leader", "lead"]
+__all__ = ["PATIENCE_S", "TTL_S", "Leader", "lead"]
 
 TTL_S = 1.5
 """How long the lease of a leader that has gone silent lasts; one that has ended needs no waiting."""
 _POLL_S = 0.1
-_PATIENCE_S = 30.0
+PATIENCE_S = 30.0
+"""How long the server of the log may be away before a leader ends."""
 _log = logging.getLogger("cotenant.live")
 
 
@@ -89,7 +90,7 @@ class Leader:
                 silent_s = time.monotonic() - good
                 if not isinstance(error, FullError):
                     _log.warning("the lease could not be prolonged for %.1f s: %s", silent_s, error)
-                if silent_s > _PATIENCE_S and not isinstance(error, FullError):
+                if silent_s > PATIENCE_S and not isinstance(error, FullError):
                     self._tell(error)
                     return
 

@@ -25,7 +25,7 @@ from cotenant.live.options import UpOptions, allowed_names
 from cotenant.live.picture import Picture
 from cotenant.live.service import LiveService
 from cotenant.live.standing import Standing
-from cotenant.live.storelog import StoreLog
+from cotenant.live.storelog import PatientReads, StoreLog
 from cotenant.live.tapped import TappedHost
 from cotenant.live.tenants import Tenants
 from cotenant.live.waking import Waker
@@ -83,13 +83,14 @@ class Works:
         )
         self._host = TappedHost(self._made_host(ground), self.picture.report)
         self._host.first([DeviceGone(device=d.device, up=False, cause="not found") for d in self._missing])
+        self._stop_asked = threading.Event()
+        reads: Any = PatientReads(store, self._stop_asked)
         self._executor = LiveExecutor(
-            store, self._host, clock, lease, settings=settings, forecast=self._forecast
+            reads, self._host, clock, lease, settings=settings, forecast=self._forecast
         )
         self._learning = LearningLoop(
             state, self._cluster, self._forecast, self._host.wake, enabled=_learns(options)
         )
-        self._stop_asked = threading.Event()
         self._loop = self._made_loop(settings, policy)
         self._waker = Waker(self._host.wake)
         self._standing = self._made_standing()

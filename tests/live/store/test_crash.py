@@ -154,9 +154,9 @@ def test_a_database_server_that_crashes_loses_nothing_and_is_used_again(
     store.accept([Request(key="a", tenant="t", kind="submit", body={})], 1.0)
     store.append(lease, [NodeUp(1.0, 0)], 1)
     server.stop(signal.SIGQUIT)  # type: ignore[attr-defined]
-    from cotenant.errors import StoreError
+    from cotenant.errors import LostError
 
-    with pytest.raises(StoreError, match="does not answer"):
+    with pytest.raises(LostError, match="does not answer"):
         store.append(lease, [NodeUp(2.0, 0)], 1)
     server.start()  # type: ignore[attr-defined]
     assert store.append(lease, [NodeUp(2.0, 0)], 1) == 2
@@ -190,6 +190,36 @@ def test_a_commit_whose_answer_was_lost_is_not_written_twice(
     (found,) = store.accept([Request(key="a", tenant="t", kind="submit", body={})], 1.0)
     assert found.job_id == 0  # type: ignore[union-attr]
     assert len(store.waiting(0)) == 1
+
+
+def test_what_is_appended_again_after_the_server_was_away_is_written_once(
+    place: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Committed, but the answer was lost and the server away for the second try, too."""
+    from sqlalchemy.exc import OperationalError
+
+    from cotenant.errors import LostError
+
+    store = opened(place)
+    lease = store.acquire("one", 60.0)
+    assert lease is not None
+    real, away = store._transaction, [False, True]
+
+    def transaction(act: Callable[..., object], options: dict[str, object]) -> object:
+        if away and away.pop():
+            real(act, options)
+            away.append(False)
+        elif not away:
+            return real(act, options)
+        raise OperationalError("COMMIT", {}, Exception("gone"), connection_invalidated=True)
+
+    monkeypatch.setattr(store, "_transaction", transaction)
+    with pytest.raises(LostError):
+        store.append(lease, [NodeUp(1.0, 0), NodeUp(1.0, 1)], 3)
+    away.clear()
+    assert store.append(lease, [NodeUp(1.0, 0), NodeUp(1.0, 1)], 3) == 2
+    assert store.append(lease, [NodeUp(1.0, 0), NodeUp(1.0, 1)], 3) == 4, "once more is meant so"
+    assert [event.node for _, event in store.read()] == [0, 1, 0, 1]
 
 
 def test_a_lease_lost_between_the_two_tries_fences(

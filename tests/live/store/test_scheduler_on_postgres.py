@@ -82,3 +82,32 @@ def test_the_one_that_stands_by_takes_over_and_no_job_is_lost_or_runs_twice(
     assert check(store) == []
     assert store.done_seq() == 2
     store.close()
+
+
+def test_a_server_that_is_away_for_a_while_is_waited_for(server: Any, started: Any, tmp_path: Path) -> None:
+    url, state, trace = server.place(), tmp_path / "state", tmp_path / "trace"
+    only = started(url)
+    leads(state, only)
+    code = f"import time; time.sleep(1); print('ended', file=open({str(trace)!r}, 'a'))"
+    with Client(lambda: connect(state), patience_s=90.0) as client:
+        client.submit([("k1", job("one", code))])
+        while client.jobs()[0].status != "running":
+            time.sleep(0.05)
+        server.stop(signal.SIGINT)
+        while not trace.is_file():  # its end cannot be written down now
+            time.sleep(0.05)
+        time.sleep(1.0)
+        assert only.poll() is None, only.communicate()[1]
+        server.start()
+        client.submit([("k2", job("two", "pass"))])
+        end = time.monotonic() + 60
+        while {(j.name, j.status) for j in client.jobs()} != {("one", "done"), ("two", "done")}:
+            assert time.monotonic() < end, client.jobs()
+            time.sleep(0.1)
+        assert client.status().epoch == 1, "the same scheduler, all the time"
+    only.send_signal(signal.SIGTERM)
+    assert only.wait(30) == 0
+    assert "nothing is started or ended until the log is back" in (state / "daemon.log").read_text()
+    store = open_store(url, create=False)
+    assert check(store) == []
+    store.close()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from cotenant.errors import FullError, StoreError
+from cotenant.errors import FullError, LostError, StoreError
 
 __all__ = ["lost_connection", "told"]
 
@@ -52,13 +52,16 @@ _AT_THE_DOOR = {
     "is starting up": "57P03",
     "is shutting down": "57P03",
 }
+_AWAY = ("57P01", "57P02", "57P03")
 _FULL = (sqlite3.SQLITE_FULL, "53100")
 _ASK = "see the server's own log"
 
 
 @contextmanager
 def told(where: str, what: str) -> Iterator[None]:
-    """Turn what the database raises into ``StoreError``; ``FullError`` if all that it lacks is room.
+    """Turn what the database raises into ``StoreError``.
+
+    ``FullError`` if all that it lacks is room, ``LostError`` if its server is away.
 
     Parameters
     ----------
@@ -70,7 +73,7 @@ def told(where: str, what: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        kind = FullError if _code(error) in _FULL else StoreError
+        kind = FullError if _code(error) in _FULL else LostError if _away(error) else StoreError
         raise kind(f"{where}: {what}: {_advice(error)}") from error
     except PoolTimeoutError as error:
         raise StoreError(f"{where}: {what}: all connections are in use; try again") from error
@@ -81,6 +84,16 @@ def told(where: str, what: str) -> Iterator[None]:
 def lost_connection(error: BaseException) -> bool:
     """Whether the server went away, so that nobody knows whether the last transaction was committed."""
     return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def _away(error: DBAPIError) -> bool:
+    """Whether a server is not there now: it ended, or starts, or does not answer."""
+    code, said = _code(error), str(error.orig)
+    if isinstance(error.orig, sqlite3.Error):
+        return False
+    if code is None:
+        code = next((found for words, found in _AT_THE_DOOR.items() if words in said), None)
+    return code in _AWAY or code is None or lost_connection(error)
 
 
 def _code(error: DBAPIError) -> int | str | None:

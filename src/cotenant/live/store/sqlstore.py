@@ -82,6 +82,7 @@ class SqlStore:
             threading.RLock() if self._local else contextlib.nullcontext()
         )
         self._leasing = Leasing(local=self._local, clock=clock)
+        self._unsure: tuple[list[dict[str, object]], list[int]] = ([], [])
         self._grouped: Grouped[Prepared, Answer] = Grouped(self._accept)
 
     # -- the lease
@@ -113,11 +114,14 @@ class SqlStore:
         FencedError
             If the lease is not the newest: nothing was written.
         StoreError
-            If it cannot be written. Nothing of it is in the log, unless the database server was lost at
-            the very moment of the commit and is not back: then only reading the log will tell.
+            If it cannot be written. Nothing of it is in the log, unless it is a ``LostError``: then it may
+            be, and appending the same again, at once, writes it once.
         """
         rows = [_row(event) for event in events]
-        started: list[int] = []
+        before, started = self._unsure
+        if [row["body"] for row in rows] != [row["body"] for row in before]:
+            started = []
+        self._unsure = rows, started
 
         def write(connection: Connection) -> int:
             done = self._leasing.check(connection, lease)
@@ -133,7 +137,9 @@ class SqlStore:
                 connection.execute(update(_LEASE).values(done_seq=done_seq))
             return count + len(rows)
 
-        return self._write("cannot write the log", write)
+        count = self._write("cannot write the log", write)
+        self._unsure = [], []
+        return count
 
     def read(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """The log in order, numbered from 1, after that number; in pages, so memory is bounded."""
