@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,63 @@ def test_a_stream_goes_on_from_every_mark_by_its_state() -> None:
     assert not streams.over(0, 5, [whole[3][1]])
     assert streams.over(0, 5, [whole[4][1]])
     assert len(read(streams, [whole[4][1]], epoch=1)) == 5  # a mark of an epoch that is over
+
+
+def test_the_stream_of_the_page_goes_on_from_every_mark(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "elastic-data.md"
+    (code,) = re.findall(r"```python\n(class Lines.*?)\nmodel, loader", page.read_text(), re.S)
+    names: dict[str, Any] = {"torch": torch, "Path": Path}
+    exec(code, names)
+    for number, text in enumerate(("a\nb\nc\n", "", "d\ne\n")):
+        (tmp_path / str(number)).write_text(text)
+    files = [tmp_path / str(number) for number in range(3)]
+    streams = Streams(lambda worker: names["Lines"](files), 2, 1, 0, settings={"collate_fn": "".join})
+    whole = list(streams.open(0, 0, [0], [{}]))
+    assert [batch for batch, _ in whole] == ["ab", "cd", "e"]
+    for number, (_, mark) in enumerate(whole[:-1], 1):
+        assert list(streams.open(0, 0, [0], [mark])) == whole[number:]
+
+
+class Itself(torch.utils.data.IterableDataset[Any]):
+    """Its own iterator; a new one is made each time."""
+
+    def __init__(self, worker: int) -> None:
+        self.next = worker
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self.next += 1
+        if self.next > 6:
+            raise StopIteration
+        return float(self.next)
+
+
+def test_data_sets_that_are_their_own_iterators_and_iterators_with_a_state() -> None:
+    whole = read(Streams(Itself, 2, 1, 0), [{}])
+    assert [batch for batch, _ in whole] == [[1, 2], [3, 4], [5, 6]]
+    assert read(Streams(Itself, 2, 1, 0), [whole[0][1]]) == whole[1:]
+
+    class Inner(Numbers):
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> Any:
+            self.done += 1
+            if self.done > self.size:
+                raise StopIteration
+            return float(self.done)
+
+    class Outer(Plain):
+        def __iter__(self) -> Any:
+            return Inner(self.worker, 5)
+
+    streams = Streams(Outer, 2, 1, 0)
+    whole = read(streams, [{}])
+    assert [batch for batch, _ in whole] == [[1, 2], [3, 4], [5]]
+    assert whole[0][1]["state"]["iterator"]["done"] == 2
+    assert of_value(read(streams, [whole[0][1]])) == of_value(whole[1:])
 
 
 def test_one_that_says_the_wrong_thing_is_found() -> None:

@@ -82,13 +82,16 @@ class Streams(Data):
         self._name = type(made[0]).__name__
 
     def _stream(self, worker: int) -> Any:
+        from torch.utils.data import IterableDataset
+
         stream = self._make(worker)
         what = f"the function of the logical worker gave a {type(stream).__name__}"
         if not hasattr(stream, "__iter__"):
             raise InputError(
                 f"{what}: it must give something that can be iterated, an IterableDataset for example"
             )
-        if hasattr(stream, "__next__") and not hasattr(stream, "load_state_dict"):
+        known = isinstance(stream, IterableDataset) or hasattr(stream, "load_state_dict")
+        if hasattr(stream, "__next__") and not known:
             raise InputError(
                 f"{what}, which can be read only once: give an IterableDataset, or a class of your own, whose __iter__"
                 " begins anew; or one with state_dict and load_state_dict"
