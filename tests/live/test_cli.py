@@ -336,6 +336,17 @@ def test_a_device_that_is_drained_by_itself_takes_no_new_jobs(scheduler: Path) -
     assert why == "every device is drained until cotenant undrain --device NAME"
     assert (job(running).status, states(scheduler)) == ("running", ["drained"])
     assert "drained" in good("top", "--once")
+    found = read_daemon(scheduler)
+    assert found is not None
+    os.kill(found.pid, signal.SIGKILL)
+    while found.alive:
+        time.sleep(0.02)
+    start(scheduler)
+    assert states(scheduler) == ["drained"], "the next scheduler knows"
+    time.sleep(1.0)
+    assert (job(running).status, job(running).attempt) == ("running", 1), (
+        "and nobody takes it for a lost device"
+    )
     good("undrain")
     assert job(waiting).status == "waiting", "a device that was named must be named again"
     assert good("undrain", "--device", "0") == f"jobs start on {DEVICE} again\n"
@@ -364,13 +375,14 @@ def test_waiting_has_an_end() -> None:
 
 def test_a_tenant_sees_and_changes_only_its_own(scheduler: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = submit("mine", SLOW)
-    secret = cotenant("tenants", "add", "vision", "--limit", "4").stdout.strip()
-    assert [row["name"] for row in read("tenants", "list")] == ["vision"]
+    secret = cotenant("tenants", "add", "vision", "--limit", "4", "--max-priority", "3").stdout.strip()
+    assert [(row["name"], row["max_priority"]) for row in read("tenants", "list")] == [("vision", 3)]
     assert secret not in good("tenants", "list")
     monkeypatch.setenv("COTENANT_URL", connect(scheduler).url)
     monkeypatch.setenv("COTENANT_TOKEN", secret)
     monkeypatch.delenv("COTENANT_STATE_DIR")
-    theirs = submit("theirs", "pass")
+    theirs = submit("theirs", "pass", "--priority", "3")
+    assert "may have up to 3" in cotenant("submit", "--priority", "4", "--", "true").stderr
     assert [one["id"] for one in read("ps", "-a")] == [theirs]
     done = cotenant("cancel", str(mine))
     assert (done.returncode, f'job {mine} is not of tenant "vision"' in done.stderr) == (1, True)

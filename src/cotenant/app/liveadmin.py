@@ -141,6 +141,9 @@ def add(  # noqa: PLR0917 - one parameter for each option
     isolation: Annotated[
         str, typer.Option("--isolation", help="The widest sharing: exclusive, same-owner, trusted, any.")
     ] = "any",
+    max_priority: Annotated[
+        int, typer.Option("--max-priority", min=0, max=10**6, help="The highest priority it may ask for.")
+    ] = 0,
     state: State = None,
     as_json: Json = False,
 ) -> None:
@@ -154,7 +157,14 @@ def add(  # noqa: PLR0917 - one parameter for each option
         raise UsageError(f"--weight {weight:g}: more than 0, and less than a million")
     if limit is not None and quota > limit:
         raise UsageError(f"--quota {quota} is more than --limit {limit}")
-    row = TenantRow(name=name, quota_gpus=quota, limit_gpus=limit, weight=weight, isolation=isolation)
+    row = TenantRow(
+        name=name,
+        quota_gpus=quota,
+        limit_gpus=limit,
+        weight=weight,
+        isolation=isolation,
+        max_priority=max_priority,
+    )
     tenants = _tenants(state)
     changed = tenants.row(name) is not None
     secret = tenants.add(row)
@@ -173,7 +183,7 @@ def listing(state: State = None, as_json: Json = False) -> None:
     if as_json:
         print_json(rows)
     elif rows:
-        heads = ("name", "quota_gpus", "limit_gpus", "weight", "isolation")
+        heads = ("name", "quota_gpus", "limit_gpus", "weight", "isolation", "max_priority")
         print_table(heads, [tuple(_cell(row[head]) for head in heads) for row in rows], right=heads[1:4])
     else:
         say("no tenants: only your own token is known; cotenant tenants add NAME makes one")
@@ -196,7 +206,7 @@ def _tenants(state: Path | None) -> Any:
 
 
 def _told(row: TenantRow) -> dict[str, Any]:
-    fields = ("name", "quota_gpus", "limit_gpus", "weight", "isolation")
+    fields = ("name", "quota_gpus", "limit_gpus", "weight", "isolation", "max_priority")
     return {field: getattr(row, field) for field in fields}
 
 

@@ -19,6 +19,12 @@ class ClusterFold(Source):
         self._down_devices: set[int] = set()
         self._drained_devices: set[int] = set()
 
+    @property
+    def down_devices(self) -> frozenset[int]:
+        """Devices that failed, or whose node did; those that are drained are not among them."""
+        nodes = self.ledger.layout.node_devices
+        return frozenset(self._down_devices.union(*(nodes[n] for n in self._down_nodes)))
+
     def cluster_appliers(self) -> dict[type, Callable[[Any], Any]]:
         """What each kind of event changes."""
         return {

@@ -137,7 +137,7 @@ class LiveExecutor:
         """Take up what really runs; returns what the log says of it (``Restarted``)."""
         self.state = state
         self.speeds = Speeds(state.layout, self._forecast, self.settings, self.patience, self.runs)
-        self.down = {d for d, usable in enumerate(state.ledger.usable) if not usable}
+        self.down = set(state.down_devices)
         self._foreign = dict(state.ledger.foreign)
         self._doubted, self._doubt_s = self.down | self._foreign.keys(), math.inf
         self._t = state.now

@@ -85,7 +85,7 @@ def check_priority(caller: Caller, row: TenantRow | None, priority: int, where: 
     if not caller.admin and priority > most:
         raise DeniedError(
             f'{where} [priority]: {priority} asked; tenant "{caller.tenant}" may have up to {most} '
-            "(max_priority in tenants.toml). Ask for that or less."
+            "(cotenant tenants add --max-priority, or max_priority in tenants.toml). Ask for that or less."
         )
 
 
