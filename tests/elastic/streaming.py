@@ -125,7 +125,7 @@ def prepared(run: Any, model: Any, kind: str, options: dict[str, Any]) -> Any:
     more = {"num_workers": options.get("loaders", 0), "last": options.get("last", "short")}
     if kind in ("counted", "stateful"):
         made = {"counted": Counted, "stateful": Stateful}[kind]
-        sizes = options.get("sizes", [17, 23, 9, 20])
+        sizes = options.get("sizes", [14, 11, 5, 12])
         return run.prepare(model, lambda worker: made(worker, sizes[worker]), 3, **more)[1]
     pictures = Pictures(50)
     if kind == "buckets":

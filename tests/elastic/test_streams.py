@@ -26,10 +26,16 @@ WeightedRandomSampler = torch.utils.data.WeightedRandomSampler
 
 CASES: dict[str, dict[str, Any]] = {
     "stream without state, processes that read": {"data": "counted", "epochs": 2, "loaders": 2},
-    "stream with state, one cycle": {"data": "stateful", "epochs": 2, "schedule": "one cycle"},
-    "streams to the shortest, SWA": {"data": "counted", "epochs": 3, "last": "drop", "schedule": "swa"},
+    "stream with state, one cycle": {"data": "stateful", "epochs": 2, "loaders": 1, "schedule": "one cycle"},
+    "streams to the shortest, SWA": {
+        "data": "counted",
+        "epochs": 3,
+        "last": "drop",
+        "schedule": "swa",
+        "sizes": [17, 23, 9, 20],
+    },
     "weighted sampler, plateau": {"data": "weighted", "epochs": 3, "schedule": "plateau"},
-    "own sampler, some steps": {"data": "drawn", "steps": 11, "loaders": 1},
+    "own sampler, some steps": {"data": "drawn", "steps": 14},
     "stream, two loops in a step": {"data": "counted", "epochs": 2, "turns": 2},
     "batches of a batch sampler": {"data": "buckets", "epochs": 3},
     "with replacement, chain": {"data": "again", "epochs": 2, "last": "pad", "schedule": "chain"},
@@ -54,14 +60,14 @@ def test_bits_and_epochs_do_not_depend_on_the_processes(
     more = {"loaders": 0} if "loaders" in options else {}
     assert play.together(2, up_to=3, on_poll=changing, sleep=0.03, **options | more) == alone
     assert len(set(play.processes)) >= 2
-    # Stopped in the middle of an epoch, and resumed on another number.
+    # Stopped in a later epoch, and resumed on another number.
     state = {"state": str(tmp_path / "state"), "log": str(tmp_path / "log")}
 
     def stopping(supervisor: Any, steps: int) -> None:
-        if steps >= 3:
+        if steps >= 2 * len(alone) // 3:
             supervisor.stop()
 
-    first = play.together(3, on_poll=stopping, sleep=0.05, **options, **state)
+    first = play.together(3, on_poll=stopping, sleep=0.04, **options, **state)
     assert (play.code, 3 <= len(first) < len(alone)) == (85, True)
     assert play.alone(**options, **state) == alone
 
