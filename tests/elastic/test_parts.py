@@ -156,7 +156,9 @@ def test_what_differs_decides_the_grade(name: str, left: str, capsys: Any) -> No
         identity.judge(there, here, elastic.Grade.BITWISE, "file")
 
 
-def _run(folder: Path | None = None, steps: int = 99, **more: Any) -> tuple[elastic.Run, Any, int]:
+def _run(
+    folder: Path | None = None, steps: int = 99, leaves: bool = True, **more: Any
+) -> tuple[elastic.Run, Any, int]:
     run = elastic.Run(2, seed=1, threads=1, state=folder, **more)
     model, loader = run.prepare(torch.nn.Linear(1, 1), Numbers(12), 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -169,8 +171,9 @@ def _run(folder: Path | None = None, steps: int = 99, **more: Any) -> tuple[elas
         optimizer.zero_grad()
         done += 1
         if done == steps:
-            run.save() if folder else None
-            break
+            run.save()
+            if leaves:
+                break
     return run, model, done
 
 
@@ -212,6 +215,18 @@ def test_a_checkpoint_is_one_plain_file_and_names_what_differs(tmp_path: Path, c
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(StateError, match="truncated or damaged"):
         _run(tmp_path)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_is_saved_in_a_step_is_that_step_whole(tmp_path: Path, leaves: bool) -> None:
+    _, expected, _ = _run()
+    _, _, done = _run(tmp_path, steps=4, leaves=leaves, keep=9)
+    assert done == (4 if leaves else 6)
+    for file in sorted(tmp_path.glob("*.pt"))[1:]:
+        file.unlink()  # that of the run's end
+    _, resumed, done = _run(tmp_path)
+    assert done == 2
+    assert torch.equal(resumed.weight, expected.weight)
 
 
 def test_a_step_is_taken_whole_and_applied_behind_its_turns() -> None:

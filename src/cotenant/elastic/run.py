@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from cotenant.elastic import ddp, failing, scan
+from cotenant.elastic import failing, scan
 from cotenant.elastic.adopt import adopt
 from cotenant.elastic.digests import wanted
 from cotenant.elastic.folders import use_folder
@@ -17,7 +17,7 @@ from cotenant.elastic.identity import Grade
 from cotenant.elastic.members import MOST
 from cotenant.elastic.process import Process, Settings
 from cotenant.elastic.sampling import Data, Last
-from cotenant.elastic.settings import check_wanted, whole
+from cotenant.elastic.settings import check_wanted, check_words, whole
 from cotenant.elastic.sources import source
 from cotenant.elastic.state import End
 from cotenant.elastic.step import Step
@@ -92,7 +92,7 @@ class Run:
         most = workers if max_processes is None else whole("max_processes", max_processes, 1)
         if workers % most:
             raise InputError(f"workers={workers}, max_processes={most}: it must be a divisor of workers")
-        _check_words(order, least)
+        check_words(order, least)
         leaves = most if order == "blocks" else workers
         check_wanted(leaves, os.environ.get(MOST, ""))
         if threads is not None:
@@ -118,6 +118,7 @@ class Run:
         self._process: Process | None = None
         self._model: Any = None
         self._sharding: Any = None
+        self._asked = -1
         randomness.seed_all(randomness.mix(self._settings.seed, 0, 0))
 
     def prepare(
@@ -311,16 +312,18 @@ class Run:
         return kind(*given)
 
     def save(self) -> None:
-        """Between steps: save a checkpoint now.
+        """Save a checkpoint when this step is over: when the loop over the steps goes on, or is left.
 
         Raises
         ------
         InputError
-            Without a folder, or before the first step.
+            Without a folder, before the first step, or in the inner loop.
         """
-        if self._process is None or self._settings.folder is None:
-            raise InputError("nothing to save: give elastic.Run(state=FOLDER), and save between steps")
-        self._process.save()
+        if self._process is None or self._settings.folder is None or self._process.in_turns:
+            raise InputError(
+                "nothing to save: give elastic.Run(state=FOLDER), and save behind the inner loop"
+            )
+        self._asked = self._process.place.step
 
     def steps(self, loader: Data, epochs: int | None = None, *, steps: int | None = None) -> Iterator[Step]:
         """All steps from where the run is to the end of the last epoch, or to a number of steps.
@@ -374,11 +377,19 @@ class Run:
             )
         while not end.reached(process.place):
             step = Step(process)
-            yield step
+            try:
+                yield step
+            except GeneratorExit:
+                if self._asked == step.number and step.done:
+                    process.advance()
+                    process.save()
+                raise
             if not step.done:
                 raise InputError(f"the inner loop of step {step.number} was left before its end")
             process.advance()
             telling.stepped()
+            if self._asked == step.number:
+                process.save()
             try:
                 over = process.boundary(end=end.reached(process.place))
             finally:
@@ -386,12 +397,3 @@ class Run:
             if over:
                 break
         process.close()
-
-
-def _check_words(order: Any, least: Any) -> None:
-    if order not in ("blocks", "sequence", "ddp"):
-        raise InputError(f"order is {order!r}: it must be blocks, sequence or ddp")
-    if str(least).upper() not in Grade.__members__:
-        raise InputError(f"least is {least!r}: it must be bitwise, statistical or changed")
-    if order == "ddp":
-        ddp.check_version(strict=least == "bitwise")

@@ -6,11 +6,11 @@ import operator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cotenant.elastic import identity
+from cotenant.elastic import ddp, identity
 from cotenant.elastic.gradients import Order
 from cotenant.errors import InputError
 
-__all__ = ["Settings", "check_wanted", "whole"]
+__all__ = ["Settings", "check_wanted", "check_words", "whole"]
 
 
 class Settings(NamedTuple):
@@ -65,3 +65,13 @@ def check_wanted(leaves: int, most: str) -> None:
             f"up to {most} processes are to be started, the run is made for {leaves} at most: raise"
             f" elastic.Run(max_processes=...), or ask for fewer, --elastic 1:{leaves}"
         )
+
+
+def check_words(order: Any, least: Any) -> None:
+    """See that they are among those that ``Run`` knows."""
+    if order not in ("blocks", "sequence", "ddp"):
+        raise InputError(f"order is {order!r}: it must be blocks, sequence or ddp")
+    if str(least).upper() not in identity.Grade.__members__:
+        raise InputError(f"least is {least!r}: it must be bitwise, statistical or changed")
+    if order == "ddp":
+        ddp.check_version(strict=least == "bitwise")
