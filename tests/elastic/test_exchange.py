@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -55,3 +56,20 @@ def test_who_waits_for_a_silent_process_is_told_that_the_group_is_lost(what: str
         members[0].largest(torch.zeros(1, dtype=torch.int64))
     for member in members:
         member.close()
+
+
+def test_a_group_that_is_closed_asks_the_store_no_more() -> None:
+    """A thread that is within the store when Python ends aborts the process, which then looks killed."""
+    asks, at_it = threading.Event(), []
+
+    def lost() -> bool:
+        at_it.append(True)
+        asks.set()
+        time.sleep(0.3)
+        at_it.pop()
+        return False
+
+    (alone,) = groups(1, lost)
+    assert asks.wait(LIMIT_S) and at_it
+    alone.close()
+    assert at_it == []

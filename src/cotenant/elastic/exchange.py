@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import io
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = ["Broken", "Group", "from_bytes", "to_bytes"]
 
 
 _WATCH_S = 0.1
+_PATIENCE_S = 5.0
 _NEVER_SENT = 1 << 30
 _AT_ONCE = datetime.timedelta(milliseconds=1)
 
@@ -68,12 +70,14 @@ class Group:
         self._group._set_default_timeout(datetime.timedelta(hours=1))
         self._lost = False
         self._closed = threading.Event()
-        threading.Thread(target=self._watch, args=(lost,), daemon=True).start()
+        watcher = threading.Thread(target=self._watch, args=(lost,), daemon=True)
+        watcher.start()
+        self._unwatch = weakref.finalize(self, _end, self._closed, watcher)
 
     def close(self) -> None:
         """Hang up, so that the others notice."""
-        self._closed.set()
         self._group = None
+        self._unwatch()
 
     def _watch(self, lost: Callable[[], bool]) -> None:
         # Who waits for a process that has left for the next generation would wait for ever: gloo tells
@@ -87,6 +91,7 @@ class Group:
             if self._lost and group is not None:
                 _interrupt(group, self.others())
                 return
+            del group  # while it waits it holds no connections that others watch
 
     @property
     def lost(self) -> bool:
@@ -150,6 +155,13 @@ class Group:
         del work, works
         if problem or self._lost:
             raise Broken(problem or "a process was lost")
+
+
+def _end(closed: threading.Event, watcher: threading.Thread) -> None:
+    """End a thread that asks the store; also when Python ends: C++ that comes back to it then aborts the process."""
+    closed.set()
+    if watcher is not threading.current_thread():
+        watcher.join(_PATIENCE_S)
 
 
 def _interrupt(group: Any, others: Sequence[int]) -> None:
