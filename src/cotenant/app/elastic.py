@@ -57,6 +57,13 @@ def run(
             help="Kill and replace a process that is at one step for so long; default: wait for it.",
         ),
     ] = None,
+    account: Annotated[
+        Path | None,
+        typer.Option(
+            "--account",
+            help="File that always tells where processes are, as JSON; written when that changes.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing of changes.")] = False,
 ) -> None:
     """Run a script that uses cotenant.elastic on several processes, which may come, go and be killed."""
@@ -77,5 +84,6 @@ def run(
         tell=(lambda text: None) if quiet else note,
         slots=[Slot.parse(text) for text in place] if place else None,
         hang_after_s=hang_after,
+        account=account,
     )
     raise typer.Exit(supervisor.run())

@@ -21,10 +21,11 @@ HOSTILE_S = 300.0
 """So long the world is hostile; then it turns kind."""
 
 
-def draw_cluster(rng: random.Random) -> Cluster:
+def draw_cluster(rng: random.Random, least: int = 1) -> Cluster:
     kind = DeviceType(name="card", memory_bytes=16 * GIB, speed=1.0)
     return Cluster(
-        nodes=(Node(name="here", gpus=(("card", rng.choice((1, 1, 2, 4))),), cpu_milli=16000),), types=(kind,)
+        nodes=(Node(name="here", gpus=(("card", max(rng.choice((1, 1, 2, 4)), least)),), cpu_milli=16000),),
+        types=(kind,),
     )
 
 
@@ -48,6 +49,8 @@ def write_script(trial: Trial) -> None:
         world.at(rng.uniform(1.0, HOSTILE_S), lambda: _order(trial))
     for _ in range(rng.randrange(0, 6)):
         world.at(rng.uniform(1.0, HOSTILE_S), lambda: _mishap(trial))
+    for _ in range(rng.randrange(20, 60) if trial.elastic else 0):
+        world.at(rng.uniform(1.0, HOSTILE_S), lambda: _resize(trial))
 
 
 def _submit(trial: Trial) -> None:
@@ -63,7 +66,10 @@ def _submit(trial: Trial) -> None:
         "suspend": rng.choice(("runtime", "runtime", "runtime", "restart", "pause", "none")),
     }
     devices = trial.cluster.gpu_count
-    if rng.random() < 0.3:
+    if trial.elastic and rng.random() < 0.8:
+        body |= {"gpus": rng.randrange(1, devices + 1), "sharing": "exclusive", "retries": 3}
+        body |= {"suspend": "runtime", "elastic": {"min_gpus": 1, "max_gpus": devices}}
+    elif rng.random() < 0.3:
         body["gpu_compute"] = rng.choice(("20%", "50%"))
     elif devices > 1 and rng.random() < 0.3:
         body["gpus"] = 2
@@ -93,6 +99,15 @@ def _order(trial: Trial) -> None:
     elif kind == "resize":
         body |= rng.choice(({"compute_milli": 300}, {"gpus": 1}, {"gpus": 2}, {"compute_limit_milli": 600}))
     trial.request(kind, body)
+
+
+def _resize(trial: Trial) -> None:
+    """Somebody wants other devices for an elastic job that runs."""
+    running = trial.state.running if trial.state is not None else {}
+    jobs = [record.job for record in running.values() if record.job.max_gpus]
+    if jobs:
+        job = trial.rng.choice(jobs)
+        trial.request("resize", {"id": job.id, "gpus": trial.rng.randrange(1, job.max_gpus + 1)})
 
 
 def _mishap(trial: Trial) -> None:

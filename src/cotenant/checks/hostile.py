@@ -15,6 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from cotenant.checks.nature import Nature, Process
+from cotenant.checks.shifting import Shift
 from cotenant.model.cluster import Cluster
 from cotenant.model.layout import Layout
 from cotenant.model.liveports import (
@@ -113,7 +114,8 @@ class TrueWorld:
         while self._heap and self._heap[0][0] <= self.now:
             heapq.heappop(self._heap)[2]()
 
-    def _tell(self, report: Report) -> None:
+    def tell(self, report: Report) -> None:
+        """The scheduler hears of something: now, later, twice, or never."""
         nature, rng = self.nature, self.rng
         if rng.random() < nature.lost_report:
             return
@@ -154,9 +156,9 @@ class TrueWorld:
     def _say(self, process: Process) -> None:
         launch = process.launch
         if process.end is not None:
-            self._tell(process.end)
+            self.tell(process.end)
         elif process.state == "running":
-            self._tell(self._started(launch, process))
+            self.tell(self._started(launch, process))
 
     @staticmethod
     def _started(launch: Launch, process: Process) -> AttemptStarted:
@@ -172,7 +174,7 @@ class TrueWorld:
         process.state, process.pid, process.since_s = "running", 1000 + self._count, self.now
         process.work_s = self.saved.get(launch.id, 0.0) if launch.resume else 0.0
         self._check_start(launch, process)
-        self._tell(self._started(launch, process))
+        self.tell(self._started(launch, process))
         if not self.down.isdisjoint(launch.devices):
             self._end(process, "failed", code=1)
             return
@@ -190,9 +192,10 @@ class TrueWorld:
             self.wrong.append(f"t={self.now:.2f}: job {launch.id} runs again although it was done")
         for device in launch.devices:
             there = [p.launch for p in self.alive() if device in p.launch.devices]
-            self._check_device(device, there)
+            self.check_device(device, there)
 
-    def _check_device(self, device: int, there: list[Launch]) -> None:
+    def check_device(self, device: int, there: list[Launch]) -> None:
+        """Do those who are there hold no more than it has?"""
         capacity = self.layout.device_memory[device]
         held = [capacity if x.share.mode == "exclusive" else x.share.memory_bytes for x in there]
         if sum(held) > capacity:
@@ -224,7 +227,7 @@ class TrueWorld:
         if process.state != "running":
             return
         if not process.paused:
-            self._tell(
+            self.tell(
                 Progress(
                     id=launch.id,
                     attempt=launch.attempt,
@@ -255,7 +258,7 @@ class TrueWorld:
             code=code,
             signal=signal,
         )
-        self._tell(process.end)
+        self.tell(process.end)
 
     def stop(self, job_id: int, attempt: int, serial: int, mode: StopMode) -> None:
         """A shepherd is told to end its process; one that has none yet will never start one."""
@@ -271,7 +274,7 @@ class TrueWorld:
 
     def _stop(self, process: Process, mode: StopMode) -> None:
         if process.end is not None:
-            self._tell(process.end)
+            self.tell(process.end)
         elif process.state == "starting":
             self._end(process, "killed", signal=15)
         elif mode == "kill":
@@ -295,7 +298,7 @@ class TrueWorld:
                 process.paused = paused
                 if not paused:
                     self._go_on(process)
-            self._tell(AttemptPaused(id=job_id, attempt=attempt, serial=serial, paused=paused))
+            self.tell(AttemptPaused(id=job_id, attempt=attempt, serial=serial, paused=paused))
 
     def reshare(self, job_id: int, serial: int, share: Share) -> None:
         """A running process has another share."""
@@ -303,7 +306,13 @@ class TrueWorld:
             if process.state == "running":
                 process.launch = msgspec.structs.replace(process.launch, share=share)
                 for device in process.launch.devices:
-                    self._check_device(device, [p.launch for p in self.alive() if device in p.launch.devices])
+                    self.check_device(device, [p.launch for p in self.alive() if device in p.launch.devices])
+
+    def resettle(self, job_id: int, serial: int, number: int, devices: tuple[int, ...]) -> None:
+        """An elastic job's processes go elsewhere, in a while, or refuse."""
+        for process in self.processes.get((job_id, serial), []):
+            if process.state == "running":
+                Shift(self, process, number, devices).begin()
 
     # -- mishaps -----------------------------------------------------------------------------
 
@@ -312,17 +321,19 @@ class TrueWorld:
         return [p for found in self.processes.values() for p in found if p.state == "running"]
 
     def found(self) -> list[Found]:
-        """What a look at the machine shows."""
+        """What a look at the machine shows: what runs, and what is about to, without a pid yet."""
         return [
             Found(
                 id=p.launch.id,
                 attempt=p.launch.attempt,
                 serial=p.launch.serial,
                 pid=p.pid,
-                start_ticks=7,
+                start_ticks=7 if p.pid else 0,
                 paused=p.paused,
             )
-            for p in self.alive()
+            for known in self.processes.values()
+            for p in known
+            if p.state != "ended"
         ]
 
     def restart(self) -> None:
@@ -344,7 +355,7 @@ class TrueWorld:
 
     def _say_device(self, device: int, *, up: bool, times: int) -> None:
         if up != (device in self.down) and times:
-            self._tell(DeviceGone(device=device, up=up, cause="" if up else "fell off the bus"))
+            self.tell(DeviceGone(device=device, up=up, cause="" if up else "fell off the bus"))
             self.at(self.now + 15.0, lambda: self._say_device(device, up=up, times=times - 1))
 
     def looked_at(self) -> None:
@@ -362,4 +373,4 @@ class TrueWorld:
         pids = (4242,) if memory_bytes else ()
         report = Foreign(device=device, memory_bytes=memory_bytes, pids=pids)
         for delay in (0.0, 20.0, 40.0):
-            self.at(self.now + delay, lambda: self._tell(report))
+            self.at(self.now + delay, lambda: self.tell(report))

@@ -24,6 +24,8 @@ class Nature(msgspec.Struct, kw_only=True):
     late_start: float = 0.15
     fails: float = 0.15
     hangs: float = 0.04
+    never_settles: float = 0.15
+    refuses: float = 0.15
     claims: bool = True
     epochs: bool = True
 
@@ -39,13 +41,18 @@ class Nature(msgspec.Struct, kw_only=True):
             late_start=0,
             fails=0,
             hangs=0,
+            never_settles=0,
+            refuses=0,
             claims=self.claims,
             epochs=self.epochs,
         )
 
 
 class Process(msgspec.Struct, eq=False):
-    """One process tree, as it really is. ``state``: starting, running, ended."""
+    """One process tree, as it really is. ``state``: starting, running, ended.
+
+    ``order``: number of the newest order to be elsewhere, as it was given; ``settled``: whether it was carried out.
+    """
 
     launch: Launch
     total_s: float
@@ -59,6 +66,8 @@ class Process(msgspec.Struct, eq=False):
     pid: int = 0
     end: AttemptEnded | None = None
     stamp: int = 0
+    order: int = 0
+    settled: bool = True
 
     def done_s(self, now: float) -> float:
         """Work so far."""

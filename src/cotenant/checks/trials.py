@@ -40,7 +40,14 @@ JOBS = 10
 
 _LONGEST_S = 6000.0
 _PATIENCE = Patience(
-    again_s=4.0, startup_s=40.0, audit_s=9.0, stall_s=120.0, neighbour_s=2.0, poll_s=5.0, sample_s=20.0
+    again_s=4.0,
+    startup_s=40.0,
+    audit_s=9.0,
+    stall_s=120.0,
+    neighbour_s=2.0,
+    poll_s=5.0,
+    sample_s=20.0,
+    settle_s=20.0,
 )
 
 
@@ -101,6 +108,12 @@ class _Host:
 
     def reshare(self, job_id: int, attempt: int, serial: int, share: Share) -> None:
         self._grip.call(lambda: self._world.reshare(job_id, serial, share))
+
+    def resettle(self, job_id: int, attempt: int, serial: int, number: int, devices: tuple[int, ...]) -> None:
+        def call() -> None:
+            self._world.resettle(job_id, serial, number, devices)
+
+        self._grip.call(lambda: self._world.call(call))
 
     def poll(self, timeout_s: float) -> list[Report]:
         trial = self._trial
@@ -165,10 +178,13 @@ class Trial:
         Length of the log.
     """
 
-    def __init__(self, seed: int, policy: Callable[[], Policy], faults: Faults, jobs: int) -> None:
+    def __init__(
+        self, seed: int, policy: Callable[[], Policy], faults: Faults, jobs: int, *, elastic: bool = False
+    ) -> None:
         self.seed, self._policy, self._faults, self.jobs = seed, policy, faults, jobs
+        self.elastic = elastic
         self.rng = random.Random(f"trial {seed}")
-        self.cluster = draw_cluster(self.rng)
+        self.cluster = draw_cluster(self.rng, least=3 if elastic else 1)
         nature = Nature(claims=not faults.forgets_claims, epochs=not faults.forgets_epochs)
         self.world = TrueWorld(self.cluster, seed, nature)
         self.disk = Disk()
@@ -255,6 +271,8 @@ class Trial:
     @staticmethod
     def _leaves(record: JobRecord, launch: Launch) -> bool:
         """It is about to go on elsewhere."""
+        if record.settling and record.place is not None and record.serial == launch.serial:
+            return set(launch.devices) <= {*record.settling, *record.place.devices}
         return record.serial == launch.serial + 1 and record.process is not None
 
     # -- the daemons' side -----------------------------------------------------------------------
@@ -331,7 +349,12 @@ class Trial:
 
 
 def trial(
-    seed: int, policy: Callable[[], Policy], faults: Faults | None = None, *, jobs: int = JOBS
+    seed: int,
+    policy: Callable[[], Policy],
+    faults: Faults | None = None,
+    *,
+    jobs: int = JOBS,
+    elastic: bool = False,
 ) -> Trial:
     """Run one trial.
 
@@ -344,8 +367,10 @@ def trial(
         What is broken on purpose.
     jobs : int
         How many are submitted.
+    elastic : bool
+        Most jobs can be resized while they run, and are, again and again.
     """
-    return Trial(seed, policy, faults or Faults(), jobs).run()
+    return Trial(seed, policy, faults or Faults(), jobs, elastic=elastic).run()
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -359,8 +384,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--policy", default="fifo", choices=registry.names("policy"))
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--jobs", type=int, default=JOBS)
+    parser.add_argument("--elastic", action="store_true")
     asked = parser.parse_args(words)
-    found = trial(asked.seed, registry.load("policy", asked.policy), jobs=asked.jobs)
+    found = trial(asked.seed, registry.load("policy", asked.policy), jobs=asked.jobs, elastic=asked.elastic)
     said = [f"{number} {encode_event(event).decode()}" for number, event in found.disk.read()]
     said.append(f"{found.lives} daemons, {found.events} events, {found.world.now:.0f} s")
     sys.stdout.write("\n".join([*said, *(found.wrong or ["nothing went wrong"]), ""]))

@@ -110,7 +110,7 @@ def judge(there: Mapping[str, str], here: Mapping[str, str], least: Grade, where
     if left < least:
         raise StateError(
             f"{text}; this run asks for {least.name.lower()}: put back what differs, or lower it with"
-            f" elastic.Run(least={left.name.lower()!r})"
+            f' elastic.Run(least={left.name.lower()!r}), and determinism = "none" under [elastic] if it is a job'
         )
     sys.stderr.write(f"cotenant: {text}\n")
     return left

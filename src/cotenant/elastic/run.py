@@ -21,7 +21,7 @@ from cotenant.elastic.settings import check_wanted, check_words, whole
 from cotenant.elastic.sources import source
 from cotenant.elastic.state import End
 from cotenant.elastic.step import Step
-from cotenant.elastic.telling import Telling, state_folder
+from cotenant.elastic.telling import Telling, least_left, state_folder
 from cotenant.errors import InputError, MissingExtraError
 from cotenant.runtime import contents, randomness
 
@@ -110,7 +110,7 @@ class Run:
             folder=state_folder(state),
             every_steps=whole("every_steps", every_steps, 0),
             keep=whole("keep", keep, 1),
-            least=Grade[least.upper()],
+            least=least_left(Grade[least.upper()]),
             adopt_threads=threads is None,
         )
         self._digests = wanted(digests, whole("digests_every", digests_every, 1), self._settings.folder)

@@ -111,15 +111,18 @@ class Orders(NamedTuple):
         One for each process that is wanted.
     checkpoint : str
         A checkpoint is written each time this becomes another.
+    order : str
+        What whoever wrote it calls it, to know the answer by.
     """
 
     processes: int | None = None
     slots: tuple[Slot, ...] | None = None
     checkpoint: str = ""
+    order: str = ""
 
 
 class Control:
-    """A control file: a number, or a line ``NAME=VALUE ...`` for each process; and ``checkpoint WORD``.
+    """A control file: a number, or a line ``NAME=VALUE ...`` for each process; ``checkpoint WORD``, ``order WORD``.
 
     A file that is not there, or empty (somebody is writing it), orders nothing.
 
@@ -164,18 +167,21 @@ class Control:
             None if found.processes == before.processes else found.processes,
             None if found.slots == before.slots else found.slots,
             "" if found.checkpoint == before.checkpoint else found.checkpoint,
+            found.order,
         )
 
     def _parse(self, text: str) -> Orders:
         processes: int | None = None
         slots: list[Slot] = []
-        checkpoint = ""
+        checkpoint = order = ""
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split()
             if not words:
                 continue
             if words[0] == "checkpoint":
                 checkpoint = " ".join(words[1:]) or "now"
+            elif words[0] == "order":
+                order = " ".join(words[1:])
             elif len(words) == 1 and words[0].isdecimal() and len(words[0]) < 7:
                 processes = int(words[0])
             else:
@@ -183,11 +189,12 @@ class Control:
                     slots.append(Slot.parse(line))
                 except InputError as error:
                     raise InputError(
-                        f"{self._path}:{number}: {error}; a line is a number of processes, a place, or checkpoint WORD"
+                        f"{self._path}:{number}: {error}; a line is a number of processes, a place, checkpoint"
+                        " WORD or order WORD"
                     ) from None
         if slots and processes is not None:
             raise InputError(f"{self._path}: both a number of processes and places; give one of them")
-        return Orders(processes, tuple(slots) or None, checkpoint)
+        return Orders(processes, tuple(slots) or None, checkpoint, order)
 
 
 def surplus(held: Mapping[str, Slot], wanted: Sequence[Slot]) -> tuple[list[str], list[Slot]]:

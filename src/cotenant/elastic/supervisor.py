@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cotenant.elastic.account import Account
 from cotenant.elastic.failing import interrupts_ignored
 from cotenant.elastic.hung import Hung
 from cotenant.elastic.members import ADDRESS, MOST, Orders
@@ -48,10 +49,13 @@ class Supervisor:
         Starts a process with these environment variables added; by default the command. What it returns
         has ``pid``, ``poll``, ``wait`` and ``kill``, as ``subprocess.Popen`` has.
     slots : sequence of Slot, optional
-        Where processes go, the first first: at least ``most``. By default anywhere.
+        Where processes go, the first first: at least ``most``, or with a control file at least ``least``. By
+        default anywhere.
     hang_after_s : float, optional
         A process that has been at a step's turns, or between two steps, for so long is killed and
         replaced. By default it is waited for.
+    account : path, optional
+        File that tells of the places (``account.Account``); a script that takes no steps has failed then.
 
     Raises
     ------
@@ -71,6 +75,7 @@ class Supervisor:
         start: Callable[[Mapping[str, str]], Any] | None = None,
         slots: Sequence[Slot] | None = None,
         hang_after_s: float | None = None,
+        account: Path | None = None,
     ) -> None:
         if not 1 <= least <= most:
             raise InputError(f"--elastic {least}:{most}: it must be MIN:MAX with 1 <= MIN <= MAX")
@@ -81,11 +86,12 @@ class Supervisor:
         except ImportError:
             raise MissingExtraError("elastic training", "torch") from None
         self._slots = list(slots or [Slot()] * most)
-        if len(self._slots) < most:
+        if len(self._slots) < (most if control is None else least):
             raise InputError(f"{len(self._slots)} places for up to {most} processes: give one for each")
         self._command, self._least, self._most = list(command), least, most
         self._start = start or self._popen
         self._control = None if control is None else Control(control)
+        self._account = Account(account)
         self._restarts, self._tell = restarts, tell
         self._threads = threads or max(1, len(os.sched_getaffinity(0)) // most)
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -207,15 +213,20 @@ class Supervisor:
 
     def poll(self) -> int | None:
         """Look once: who has ended, who is wanted, who is ready; the exit code when all is over."""
+        code = self._look()
+        # Who has not begun yet is where it should be once it runs there: a script may first read its data for long.
+        done = self.settled if self._generation else surplus(self.places, self._wanted) == ([], [])
+        self._account.tell(self.places.values(), done=done)
+        return code
+
+    def _look(self) -> int | None:
         self._read_control()
         self._reap()
         if self._code is not None:
             return self._code
         self._end_hung()
         finished = self._store.check(["finished"])
-        self._stopping = (
-            self._stopping or self._store.get("stop") == b"1"
-        )  # the scheduler asked the first process
+        self._stopping = self._stopping or self._store.get("stop") == b"1"  # asked of the first process
         if not self._running and (finished or self._stopping or self._left):
             self._code = 0 if finished or self._left else _SUSPENDED
         elif finished:
@@ -246,11 +257,14 @@ class Supervisor:
             return
         try:
             news = self._control.news()
+            if news.order:
+                self._account.order, self._account.refused = news.order, ""
             if news.processes is not None:
                 self.want(news.processes)
             elif news.slots is not None:
                 self.place(news.slots)
         except InputError as error:
+            self._account.refused = str(error)
             self._tell(f"{error}; nothing is changed")
             return
         if news.checkpoint:
@@ -277,20 +291,23 @@ class Supervisor:
                 if not self._running and not self._stopping and not self._store.check(["finished"]):
                     self._code = code  # a script that takes no steps
                     if not self._generation:
-                        self._tell("the script has ended without a step: does it use cotenant.elastic.Run?")
+                        self._end("the script has ended without a step: does it use cotenant.elastic.Run?")
+                        self._code = code or (1 if self._account else 0)
                 continue
             if code > 0:
-                self._tell(f"process {name} failed with exit code {code}; the run ends")
+                self._end(f"process {name} failed with exit code {code}; the run ends")
                 self._code = code
                 return
             self._lost = self._lost or member
             self._deaths += 1
             self._tell(f"process {name} was killed by signal {-code}")
             if self._deaths > self._restarts:
-                self._tell(
-                    f"{self._deaths} processes were killed, {self._restarts} are replaced; the run ends"
-                )
+                self._end(f"{self._deaths} processes were killed, {self._restarts} are replaced; it ends")
                 self._code = 128 - code
+
+    def _end(self, why: str) -> None:
+        self._account.why = why
+        self._tell(why)
 
     def _held(self) -> dict[str, Slot]:
         """Places of those that are not leaving: members by rank, then newcomers."""
@@ -302,16 +319,16 @@ class Supervisor:
         over, free = surplus(held, self._wanted)
         for slot in [] if self._stopping or self._left else free:
             self._launch(slot)
-        leaving = [name for name in over if name not in self._members]
+        # Who has not joined has nothing that others need.
+        self._drop([name for name in over if name not in self._members])
         members = [name for name in held if name in self._members]
         staying = [name for name in members if name not in over]
         # Nobody leaves before all who stay have the state.
         if staying and len(members) > len(staying) and self._store.check([f"in/{name}" for name in staying]):
             few = len(self._wanted) if not self._stopping else len(staying)
-            leaving += [name for name in members if name in over][: max(0, len(members) - few)]
-        for name in leaving:
-            self._retiring.add(name)
-            self._store.set(f"retire/{name}", "1")
+            for name in [name for name in members if name in over][: max(0, len(members) - few)]:
+                self._retiring.add(name)
+                self._store.set(f"retire/{name}", "1")
 
     def _launch(self, slot: Slot) -> None:
         name = str(self._count)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cotenant.elastic.identity import Grade
 from cotenant.errors import InputError
 from cotenant.runtime import statefiles
 from cotenant.runtime.reporting import Reporter
@@ -13,7 +14,14 @@ from cotenant.runtime.reporting import Reporter
 if TYPE_CHECKING:
     from cotenant.elastic.process import Process
 
-__all__ = ["Telling", "state_folder"]
+__all__ = ["Telling", "least_left", "state_folder"]
+
+_LEAST = "COTENANT_ELASTIC_LEAST"
+
+
+def least_left(asked: Grade) -> Grade:
+    """What must be left of saved state at least: what the script says, or what its job is promised if that is more."""
+    return max(asked, Grade.__members__.get(os.environ.get(_LEAST, "").upper(), asked))
 
 
 def state_folder(given: str | Path | None) -> Path | None:

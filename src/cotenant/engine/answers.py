@@ -10,12 +10,12 @@ from cotenant.engine.foretelling import Foretelling
 from cotenant.engine.livefold import LEAVE
 from cotenant.engine.state import State
 from cotenant.model import events as ev
-from cotenant.model.placement import WHOLE, Placement
+from cotenant.model.placement import WHOLE, Placement, Share
 from cotenant.model.plan import Hold, Reason, Refusal, Reject, Why
 from cotenant.model.ports import Executor, Policy
 from cotenant.model.records import JobRecord, Status
 
-__all__ = ["UNCHANGED", "Answers"]
+__all__ = ["UNCHANGED", "Answers", "resized"]
 
 _ASKED = Why("asked-by-owner")
 
@@ -103,7 +103,7 @@ class Answers:
         if record.place == follows:
             return
         told = None if follows.share == WHOLE else follows.share
-        self._happen(ev.Resized(event.t, record.id, record.attempt, follows.devices, told, _ASKED))
+        self._happen(resized(self._executor, record, follows.devices, told, event.t, _ASKED))
         if told is not None:
             self._foretelling.came(record, follows)
         self._executor.resize(record.id, follows)
@@ -134,6 +134,15 @@ class Answers:
             raise mistakes.wrong_reason(self._policy, decision.reason)
         record = self._state.records.get(decision.id)
         return None if record is None or record.status else record
+
+
+def resized(  # noqa: PLR0917 - as many things stand in the event
+    executor: Executor, record: JobRecord, devices: tuple[int, ...], share: Share | None, t: float, why: Why
+) -> ev.Resized:
+    """A resize that was agreed to; in place, if the executor can do it so."""
+    can = getattr(executor, "in_place", None)
+    in_place = bool(can and can(record.id, Placement(devices, share or WHOLE)))
+    return ev.Resized(t, record.id, record.attempt, devices, share, why, in_place)
 
 
 UNCHANGED = Refusal(Reason.MALFORMED, {"unchanged": True})

@@ -47,6 +47,7 @@ class LiveFold(Source):
             ev.ResumeRequested: self._resume_requested,
             ev.ResizeRequested: self._resize_requested,
             ev.Paused: self._paused,
+            ev.Resettled: self._resettled,
             ev.ForeignUse: self._foreign_use,
             ev.Awaited: self._awaited,
         }
@@ -146,6 +147,37 @@ class LiveFold(Source):
             record.job, record.shape = job, self.shapes.of(job)
             record.note(reshaped=True)
         return found
+
+    def _shift(self, record: JobRecord, old: Placement, place: Placement) -> None:
+        """The same processes go on elsewhere: until they have, the job holds what it leaves, too."""
+        job, ledger = record.job, self.ledger
+        ledger.vacate(record.id, job.cpu_milli, job.host_memory_bytes)
+        for vacated in self.hooks["vacated"]:
+            vacated(record, old)
+        ledger.occupy(record.id, place, job.cpu_milli, job.host_memory_bytes)
+        places = [place]
+        if left := tuple(d for d in old.devices if d not in place.devices):
+            places.insert(0, Placement(left, old.share))
+            ledger.keep(record.id, places[0])
+        self.books.used[job.tenant] += len(place.devices) - len(old.devices)
+        record.note(settling=old.devices, shifts=record.real.shifts + 1)
+        record.place = place
+        for each in places:
+            for placed in self.hooks["placed"]:
+                placed(record, each)
+
+    def _resettled(self, event: ev.Resettled) -> None:
+        record = self.running.get(event.id)
+        if record is None or not record.settling:
+            raise IllegalEventError(
+                f"job {event.id} has resettled at {event.t}, but it was not resized in place"
+            )
+        left = self.ledger.leaving.get(record.id)
+        self.ledger.end_move(record.id)
+        record.serial += event.again
+        record.note(settling=())
+        for vacated in self.hooks["vacated"] if left is not None else ():
+            vacated(record, left)
 
     def _ask(self, record: JobRecord, job: Job) -> None:
         queued = record.status == Status.PENDING

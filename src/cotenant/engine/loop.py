@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from cotenant.engine import mistakes
-from cotenant.engine.answers import UNCHANGED, Answers
+from cotenant.engine.answers import UNCHANGED, Answers, resized
 from cotenant.engine.autoscaler import autoscaled
 from cotenant.engine.collector import seldom_collected
 from cotenant.engine.foreseen import foreseen
@@ -374,8 +374,10 @@ class Loop:
         if refusal is not None or record is None:
             return refusal
         told = None if share is WHOLE else share
-        happened = ev.Moved if moves else ev.Resized
-        self._happen(happened(now, record.id, record.attempt, devices, told, decision.why))
+        if moves:
+            self._happen(ev.Moved(now, record.id, record.attempt, devices, told, decision.why))
+        else:
+            self._happen(resized(self.executor, record, devices, told, now, decision.why))
         if told is not None:
             self._foretelling.came(record, Placement(devices, share))
         (self.executor.move if moves else self.executor.resize)(record.id, Placement(devices, share))

@@ -274,10 +274,13 @@ class State(LiveFold, ClusterFold):
         record = self._expect(event.id, event, Status.RUNNING)
         job, old = record.job, record.place
         assert old is not None  # noqa: S101 - RUNNING implies a place
+        place = Placement(event.devices, event.share or WHOLE)
+        if event.in_place:
+            self._shift(record, old, place)
+            return
         self.ledger.vacate(record.id, job.cpu_milli, job.host_memory_bytes)
         for vacated in self._vacated:
             vacated(record, old)
-        place = Placement(event.devices, event.share or WHOLE)
         record.serial += place.devices != old.devices
         self.ledger.occupy(record.id, place, job.cpu_milli, job.host_memory_bytes)
         self.books.used[job.tenant] += len(place.devices) - len(old.devices)
@@ -356,7 +359,7 @@ class State(LiveFold, ClusterFold):
         if record.real is not PLAIN:
             if record.real.reshaped:
                 record = self._renewed(record)
-            record.note(process=None, paused=False, reshaped=False)
+            record.note(process=None, paused=False, reshaped=False, settling=())
             if record.held:
                 self._hold(record)
                 return

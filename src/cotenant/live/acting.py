@@ -39,7 +39,8 @@ class Acting:
 
     def act(self, now: float) -> None:
         """Carry out what is not carried out yet."""
-        runs = list(self._executor.runs.values())
+        executor = self._executor
+        runs = list(executor.runs.values())
         for run in runs:
             if run.reshare and run.phase == "up" and run.former is None:
                 run.reshare = False
@@ -56,6 +57,8 @@ class Acting:
         for run in runs:
             if run.phase in ("wanted", "unsure") and run.former is None and not run.want:
                 self._launch(run, now)
+            elif run.shift is not None and not self._waits(run):
+                executor.settling.ask(run, now)
 
     def _launch(self, run: Run, now: float) -> None:
         executor = self._executor
@@ -128,7 +131,10 @@ class Acting:
                 run.cause = f"it did not start within {format_duration(patience.startup_s)}"
                 continue
             self._stalls(run, now)
-            waits = run.phase == "asked" or run.told or run.left
+            executor.settling.watch(run, now)
+            waits = (
+                run.phase == "asked" or run.told or run.left or (run.shift is not None and run.shift_s >= 0)
+            )
             if waits and now - run.asked_s >= patience.again_s:
                 run.asked_s = now
                 self._again(run)
@@ -150,6 +156,8 @@ class Acting:
             self._host.stop(run.id, run.attempt, run.former.serial, mode)
         elif run.phase == "asked":
             self._host.launch(launch_of(run, executor.asked(run.id), executor.epoch))
+        elif run.shift is not None:
+            executor.settling.again(run)
 
     def postponed(self, run: Run, why: str, now: float) -> None:
         """The machine could not start it, for want of what comes back: it is asked again, and loses nothing by it."""

@@ -34,6 +34,9 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
         Longest wait without looking at the requests.
     sample_s : float
         Between two samples of a job.
+    settle_s : float
+        An elastic job that is resized in place, and does not say that it is where it should be, saves its
+        state and starts again; three of its steps are added.
     """
 
     again_s: float = 10.0
@@ -43,6 +46,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     neighbour_s: float = 5.0
     poll_s: float = 1.0
     sample_s: float = 30.0
+    settle_s: float = 120.0
 
 
 class Former(msgspec.Struct, gc=False, frozen=True):
@@ -75,6 +79,9 @@ class Run(msgspec.Struct, gc=False, eq=False):
     turned, halted : bool
         Stopped by signal because it is not its turn; because its user wants it to. ``halt`` is what
         the user asked for and the host has not confirmed; ``stood_s`` since when it stands.
+    shift : tuple of int or None
+        The devices it had when it was resized in place, until the host says that it is where it should be;
+        ``shift_s`` when the host was first asked, -1 before.
     """
 
     job: Job
@@ -109,6 +116,8 @@ class Run(msgspec.Struct, gc=False, eq=False):
     halted: bool = False
     halt: bool | None = None
     reshare: bool = False
+    shift: tuple[int, ...] | None = None
+    shift_s: float = -1.0
 
     @property
     def id(self) -> int:
@@ -118,9 +127,8 @@ class Run(msgspec.Struct, gc=False, eq=False):
     @property
     def devices(self) -> tuple[int, ...]:
         """Every device on which a process of it may be."""
-        if self.former is None:
-            return self.place.devices
-        return tuple(sorted({*self.place.devices, *self.former.devices}))
+        before = self.former.devices if self.former is not None else self.shift
+        return self.place.devices if before is None else tuple(sorted({*self.place.devices, *before}))
 
     @property
     def turn(self) -> int:
@@ -177,6 +185,9 @@ def launch_of(run: Run, asked: JobFile, epoch: int) -> Launch:
         gpus=len(run.place.devices),
         tenant=job.tenant,
         processes=asked.processes if asked.elastic is None else "elastic",
+        least=job.min_gpus,
+        most=job.max_gpus,
+        determinism=job.determinism,
     )
 
 

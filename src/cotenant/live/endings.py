@@ -54,6 +54,9 @@ class Endings:
                 self.halts[event.id] = isinstance(event, ev.SuspendRequested)
             elif isinstance(event, (ev.Started, ev.Moved, ev.Resized)):
                 self.formers[event.id] = self._places.get(event.id, ())
+                if isinstance(event, ev.Resized) and event.in_place:
+                    # If it has to start again after all, its processes may be on either.
+                    self.formers[event.id] = tuple(sorted({*self.formers[event.id], *event.devices}))
                 self._places[event.id] = event.devices
             elif isinstance(event, (ev.Suspended, ev.Ended)):
                 self._left(event)

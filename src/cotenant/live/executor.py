@@ -21,6 +21,7 @@ from cotenant.live.attempts import Former, Patience, Run
 from cotenant.live.endings import Endings
 from cotenant.live.intake import Intake
 from cotenant.live.reconcile import reconcile
+from cotenant.live.settling import Settling, elsewhere
 from cotenant.live.speeds import Speeds
 from cotenant.live.storelog import StoreLog
 from cotenant.live.turns import Turns
@@ -29,6 +30,7 @@ from cotenant.model.jobs import Job
 from cotenant.model.liveports import (
     AttemptEnded,
     AttemptPaused,
+    AttemptResettled,
     AttemptStarted,
     Clock,
     DeviceGone,
@@ -45,6 +47,7 @@ from cotenant.runs.jobfile import JobFile
 
 __all__ = ["LiveExecutor", "StoreLog"]
 
+_Told = AttemptStarted | AttemptEnded | AttemptPaused | AttemptResettled | Progress
 _NOTHING = JobFile(name="unknown")
 _LITTLE = 64 << 20
 
@@ -111,11 +114,12 @@ class LiveExecutor:
         self._doubt_s = math.inf
         self._kept: dict[int, Run] = {}
         self._turns = Turns(self.settings.slice_s, self._turn)
-        self.acting = Acting(self)
+        self.acting, self.settling = Acting(self), Settling(self)
         self._reports: dict[type, Callable[[Any], None]] = {
             AttemptStarted: self._on_started,
             AttemptEnded: self._on_ended,
             AttemptPaused: self._on_paused,
+            AttemptResettled: self.settling.told,
             Progress: self._on_progress,
             Foreign: self._on_foreign,
             DeviceGone: self._on_device,
@@ -183,29 +187,25 @@ class LiveExecutor:
 
     def move(self, job_id: int, place: Placement) -> None:
         """Save here, load there."""
-        self._elsewhere(job_id, place, moves=True)
+        if (run := self.runs.get(job_id)) is not None:
+            elsewhere(run, place, self.state.records[job_id].serial, self._t, moves=True)
+
+    def in_place(self, job_id: int, place: Placement) -> bool:
+        """Whether a resize to there needs no restart."""
+        return self.settling.can(self.runs.get(job_id), place)
 
     def resize(self, job_id: int, place: Placement) -> None:
-        """Another share where it is, or other devices at the price of a restart."""
-        run = self.runs.get(job_id)
+        """Another share where it is, or other devices: in place, or at the price of a restart."""
+        run, record = self.runs.get(job_id), self.state.records[job_id]
         if run is None:
             return
-        run.job = self.state.records[job_id].job
-        if place.devices != run.place.devices:
-            self._elsewhere(job_id, place, moves=False)
-        else:
+        run.job = record.job
+        if place.devices == run.place.devices:
             run.place, run.reshare = place, True
-
-    def _elsewhere(self, job_id: int, place: Placement, *, moves: bool) -> None:
-        run = self.runs.get(job_id)
-        if run is None:
-            return
-        run.settle(self._t)
-        run.base_s = run.done_s(self._t)
-        # The rules let nobody leave before its process is known, so there is one to leave.
-        run.former = Former(run.serial, run.place.devices, moves)
-        run.place, run.serial = place, self.state.records[job_id].serial
-        run.phase, run.resumed, run.left, run.measured = "wanted", True, False, 0.0
+        elif record.settling:
+            self.settling.begin(run, place)
+        else:
+            elsewhere(run, place, record.serial, self._t, moves=False)
 
     def pause(self, job_id: int, paused: bool) -> bool:
         """Stop a process by signal because its user wants it to; False if that is not its way to make room.
@@ -253,7 +253,8 @@ class LiveExecutor:
                 return self._told()
             if self._interrupted:
                 return []
-            left_s = min(until - self._t, self.patience.poll_s, self._rotate() - self._t)
+            turn_s = self._turns.rotate(self.runs.values(), self._t)
+            left_s = min(until, turn_s, self._t + self.patience.poll_s) - self._t
             reports = self.host.poll(max(left_s, 0.0))
             now = self._tick()
             for report in reports:
@@ -275,22 +276,21 @@ class LiveExecutor:
         self._t = max(self._t, self._clock.now())
         return self._t
 
-    def _rotate(self) -> float:
-        return self._turns.rotate(self.runs.values(), self._t)
-
     def _turn(self, run: Run, stands: bool) -> None:
         self.host.pause(run.id, run.attempt, run.serial, stands)
 
-    def _run(self, told: AttemptStarted | AttemptEnded | AttemptPaused | Progress) -> Run | None:
+    def current(self, told: _Told) -> Run | None:
         """The run that a report is about; None if it is stale."""
         run = self.runs.get(told.id)
-        if run is not None and run.former is None and told.serial == run.serial:
+        if run is not None and told.serial == run.serial:
+            if run.former is not None:
+                self._gone(run, run.former, "asked")  # before that, an earlier scheduler has not launched it
             return run
         self.stale += not (run is not None and run.former is not None and told.serial == run.former.serial)
         return None
 
     def _on_started(self, told: AttemptStarted) -> None:
-        run = self._run(told)
+        run = self.current(told)
         if run is None:
             former = self.runs[told.id].former if told.id in self.runs else None
             if former is None or former.serial != told.serial:
@@ -309,7 +309,7 @@ class LiveExecutor:
         run = self.runs.get(told.id)
         if run is not None and run.former is not None and told.serial == run.former.serial:
             self._left(run, run.former, told)
-        elif (run := self._run(told)) is not None:
+        elif (run := self.current(told)) is not None:
             self.ended(run, told)
 
     def _left(self, run: Run, former: Former, told: AttemptEnded) -> None:
@@ -318,9 +318,13 @@ class LiveExecutor:
         if run.want or not (told.outcome == "suspended" or restarts):
             self.ended(run, told)
             return
+        self._gone(run, former, "unsure")
+
+    def _gone(self, run: Run, former: Former, phase: str) -> None:
+        """Nobody is any more where a job came from."""
         if former.moves:
             self.out.append(ev.Released(self._t, run.id, former.devices))
-        run.former, run.left, run.phase = None, False, "unsure"
+        run.former, run.left, run.phase = None, False, phase
 
     def ended(self, run: Run, told: AttemptEnded) -> None:
         """A job's process is gone: tell what that means."""
@@ -343,7 +347,7 @@ class LiveExecutor:
         self.out += self.speeds.rerate(run.place.devices, self._t)
 
     def _on_paused(self, told: AttemptPaused) -> None:
-        run = self._run(told)
+        run = self.current(told)
         if run is None or run.halt is None or run.halt != told.paused:
             return
         run.halt, run.halted = None, told.paused
@@ -354,7 +358,7 @@ class LiveExecutor:
         self.out += self.speeds.tell(run, self._t)
 
     def _on_progress(self, told: Progress) -> None:
-        run = self._run(told)
+        run = self.current(told)
         if run is not None:
             self.out += self.speeds.progress(run, told, self._t)
 

@@ -161,11 +161,16 @@ class LiveFold:
 
     def _resized(self, event: ev.Resized) -> None:
         if (entry := self._entries.get(event.id)) is not None:
-            self._place(entry, event.devices)
+            both = tuple(sorted({*entry.devices, *event.devices}))
+            self._place(entry, both if event.in_place else event.devices)
             entry.share = event.share or WHOLE
             if entry.wish is not None and event.why.rule == _ASKED:
                 # What its owner asked for holds for its next places, too.
                 entry.job, entry.wish = entry.wish, None
+
+    def _resettled(self, event: ev.Resettled) -> None:
+        if (entry := self._entries.get(event.id)) is not None:
+            self._place(entry, event.devices)
 
     def _on_held(self, event: ev.Held) -> None:
         if (entry := self._entries.get(event.id)) is not None:
@@ -256,6 +261,7 @@ _HANDLERS: dict[type, Callable[[LiveFold, Any], None]] = {
     ev.Moved: LiveFold._moved,
     ev.Released: LiveFold._released,
     ev.Resized: LiveFold._resized,
+    ev.Resettled: LiveFold._resettled,
     ev.Held: LiveFold._on_held,
     ev.PriorityChanged: LiveFold._priority,
     ev.Foretold: LiveFold._on_foretold,

@@ -67,6 +67,7 @@ def _run_of(executor: LiveExecutor, record: JobRecord, now: float) -> Run:
         run.former = Former(record.serial - 1, devices, moves=leaving is not None)
         run.phase = "wanted"
     elif process is not None and process.serial == record.serial:
+        run.shift = record.settling or None  # asked again: who runs it knows where its processes are
         run.phase, run.asked_s = "asked", now - executor.patience.again_s
     if not executor.down.isdisjoint(run.place.devices) and run.want != "cancel":
         run.want, run.cause = "lost", "a device is gone"

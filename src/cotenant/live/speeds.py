@@ -103,7 +103,7 @@ class Speeds:
     def progress(self, run: Run, told: Progress, now: float) -> list[ev.Event]:
         """Note how far a job is; its speed and a sample as events, where they changed."""
         run.see(told, now)
-        if run.want or run.turned or run.halted or run.phase != "up":
+        if run.want or run.turned or run.halted or run.phase != "up" or run.shift is not None:
             return []
         others, kind = self.beside(run), self._kind(run)
         if told.step_s > 0.0 and len(run.place.devices) != run.job.gpus > 0:

@@ -45,6 +45,10 @@ class TappedHost:
         """Change a share."""
         self.inner.reshare(job_id, attempt, serial, share)
 
+    def resettle(self, job_id: int, attempt: int, serial: int, number: int, devices: tuple[int, ...]) -> None:
+        """Have an elastic attempt's processes be on these devices."""
+        self.inner.resettle(job_id, attempt, serial, number, devices)
+
     def poll(self, timeout_s: float) -> list[Report]:
         """What happened; waits at most so long for something."""
         first, self._first = self._first, []

@@ -20,6 +20,7 @@ from cotenant.model.liveevents import (
     Launched,
     LiveEvent,
     Paused,
+    Resettled,
     ResizeRequested,
     Restarted,
     ResumeRequested,
@@ -58,6 +59,7 @@ __all__ = [
     "Rejected",
     "Released",
     "Reserved",
+    "Resettled",
     "ResizeRequested",
     "Resized",
     "Restarted",
@@ -221,7 +223,11 @@ class Released(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="releas
 
 
 class Resized(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="resized", omit_defaults=True):
-    """A running job's devices or share changed in place."""
+    """A running job's devices or share changed.
+
+    ``in_place``: its processes go to these devices without a restart. They hold those they leave, too, until
+    ``Resettled``.
+    """
 
     t: float
     id: int
@@ -229,6 +235,7 @@ class Resized(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="resized
     devices: tuple[int, ...]
     share: Share | None = None
     why: Why = NO_WHY
+    in_place: bool = False
 
 
 class Reserved(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="reserved", omit_defaults=True):

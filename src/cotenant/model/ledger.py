@@ -297,6 +297,11 @@ class Ledger(WholeIndex):
         self._take(job_id, self.leaving[job_id])
         self.occupy(job_id, place, cpu_milli, host_bytes)
 
+    def keep(self, job_id: int, place: Placement) -> None:
+        """Besides where it is, a job holds this, until ``end_move``: it has just been given back."""
+        self.leaving[job_id] = place
+        self._take(job_id, place)
+
     def end_move(self, job_id: int) -> None:
         """The old place of a migrating job is free."""
         place = self.leaving.pop(job_id, None)

@@ -12,6 +12,7 @@ __all__ = [
     "Launched",
     "LiveEvent",
     "Paused",
+    "Resettled",
     "ResizeRequested",
     "Restarted",
     "ResumeRequested",
@@ -96,6 +97,20 @@ class ResizeRequested(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag=
     request: str = ""
 
 
+class Resettled(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="resettled", omit_defaults=True):
+    """The processes of a job that was resized in place are where they should be: what they left is free.
+
+    ``again``: they could not be moved (``detail`` says why), so the job saves its state and starts anew there.
+    """
+
+    t: float
+    id: int
+    attempt: int
+    devices: tuple[int, ...]
+    again: bool = False
+    detail: str = ""
+
+
 class Paused(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="paused", omit_defaults=True):
     """A running job was stopped by signal as its user asked, or goes on.
 
@@ -135,6 +150,7 @@ LiveEvent = (
     | ResumeRequested
     | ResizeRequested
     | Paused
+    | Resettled
     | ForeignUse
     | Awaited
 )

@@ -18,6 +18,7 @@ __all__ = [
     "Accepted",
     "AttemptEnded",
     "AttemptPaused",
+    "AttemptResettled",
     "AttemptStarted",
     "Clock",
     "DeviceGone",
@@ -177,6 +178,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ``per-device``: the command is started once for each device, with ``RANK`` and its kin; if one
         fails, all are ended.
         ``elastic``: a process for each device, as ``cotenant run --elastic`` starts them.
+    least, most : int
+        Devices that an elastic job may have; 0: as many as it has.
+    determinism : str
+        As in ``model.jobs.Job``: an elastic run is told, and refuses saved state of which less is left.
     """
 
     id: int
@@ -194,6 +199,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: int = 1
     tenant: str = ""
     processes: Literal["one", "per-device", "elastic"] = "one"
+    least: int = 0
+    most: int = 0
+    determinism: str = "none"
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
@@ -237,6 +245,20 @@ class AttemptPaused(msgspec.Struct, frozen=True, kw_only=True, tag="paused"):
     paused: bool
 
 
+class AttemptResettled(msgspec.Struct, frozen=True, kw_only=True, tag="resettled", omit_defaults=True):
+    """The processes of an elastic attempt are on the devices of order ``number`` and on no others.
+
+    If not ``done``, they will not be, and ``detail`` says why.
+    """
+
+    id: int
+    attempt: int
+    serial: int
+    number: int
+    done: bool = True
+    detail: str = ""
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", omit_defaults=True):
     """How far a job is, as it tells itself, and what it uses.
 
@@ -271,7 +293,7 @@ class DeviceGone(msgspec.Struct, frozen=True, kw_only=True, tag="device", omit_d
     cause: str = ""
 
 
-Report = AttemptStarted | AttemptEnded | AttemptPaused | Progress | Foreign | DeviceGone
+Report = AttemptStarted | AttemptEnded | AttemptPaused | AttemptResettled | Progress | Foreign | DeviceGone
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,6 +326,13 @@ class Host(Protocol):
 
     def reshare(self, job_id: int, attempt: int, serial: int, share: Share) -> None:
         """Change the share of a running attempt without stopping it."""
+
+    def resettle(self, job_id: int, attempt: int, serial: int, number: int, devices: tuple[int, ...]) -> None:
+        """Have the processes of an elastic attempt be on these devices, without a restart.
+
+        Orders of one job are numbered: an earlier one changes nothing after a later one. Answered by
+        ``AttemptResettled``; until then processes may be on the devices before and on these.
+        """
 
     def poll(self, timeout_s: float) -> list[Report]:
         """What happened since the last call; waits at most so long for something."""

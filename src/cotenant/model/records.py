@@ -52,6 +52,10 @@ class Real(msgspec.Struct, gc=False, frozen=True):
         Jobs that must end well before it takes part.
     reshaped : bool
         It asks for something else than when it was last in the queue.
+    settling : tuple of int
+        The devices it had when it was resized in place, until its processes are where they should be.
+    shifts : int
+        Resizes in place so far.
     """
 
     process: Launched | None = None
@@ -59,6 +63,8 @@ class Real(msgspec.Struct, gc=False, frozen=True):
     paused: bool = False
     awaits: tuple[int, ...] = ()
     reshaped: bool = False
+    settling: tuple[int, ...] = ()
+    shifts: int = 0
 
 
 PLAIN = Real()
@@ -162,6 +168,11 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
     def awaits(self) -> tuple[int, ...]:
         """See ``Real``."""
         return self.real.awaits
+
+    @property
+    def settling(self) -> tuple[int, ...]:
+        """See ``Real``."""
+        return self.real.settling
 
     def note(self, **changes: Any) -> None:
         """Change what is known of the real process."""

@@ -301,7 +301,9 @@ def check_resize(
 
 
 def _check_launched(record: JobRecord) -> Refusal | None:
-    """A real job goes elsewhere only once its process is known to run where it is now."""
+    """A real job goes elsewhere only once its processes are known to run where it is now."""
+    if record.settling:
+        return Refusal(Reason.STILL_STARTING, {"still_settling": True})
     known = record.process is not None and record.process.serial == record.serial
     return None if known else Refusal(Reason.STILL_STARTING, {"serial": record.serial})
 

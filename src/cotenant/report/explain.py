@@ -22,7 +22,7 @@ from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
 from cotenant.report.phrases import at, devices_named, facts_in_words, leaving, plural, rule, where
 from cotenant.report.promises import Promises
-from cotenant.report.real import REAL, how_ended, sentence, work_in_words
+from cotenant.report.real import REAL, goes_to, how_ended, sentence, work_in_words
 from cotenant.report.reasons import meaning
 from cotenant.report.runtimes import Expected, expectation, run_against
 from cotenant.report.stage import Stage
@@ -330,7 +330,7 @@ class _Story:
 
     def resized(self, event: ev.Resized, stage: Stage) -> None:
         """Its share or its devices changed."""
-        self._step(event.t, "resized", f"Now holds {devices_named(event.devices)}.{rule(event.why)}")
+        self._step(event.t, "resized", f"{goes_to(event)}.{rule(event.why)}")
         self._changes.changed(event, stage.rate(event.id))
 
     def _meet(self, t: float, stage: Stage) -> None:
@@ -377,7 +377,7 @@ class _Story:
         return f"WAITING{' ' if why else ''}{why}; has waited {waited}{end}{hope}."
 
 
-_TOUCHES = (ev.Started, ev.Ended, ev.Suspended, ev.Moved, ev.Released, ev.Resized)
+_TOUCHES = (ev.Started, ev.Ended, ev.Suspended, ev.Moved, ev.Released, ev.Resized, ev.Resettled)
 _STATE = (Stored, Spilled, Loaded, TierResized)
 _HANDLERS: dict[type, Callable[[_Story, Any, Stage], None]] = {
     ev.Submitted: _Story.submitted,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from cotenant.model import events as ev
 from cotenant.model.quantities import format_bytes, format_duration
-from cotenant.report.phrases import plural
+from cotenant.report.phrases import devices_named, plural
 from cotenant.report.tables import show
 
-__all__ = ["REAL", "how_ended", "sentence", "work_in_words"]
+__all__ = ["REAL", "goes_to", "how_ended", "sentence", "work_in_words"]
 
-Real = ev.Launched | ev.Paused | ev.ResizeRequested
-REAL: tuple[type, ...] = (ev.Launched, ev.Paused, ev.ResizeRequested)
+Real = ev.Launched | ev.Paused | ev.ResizeRequested | ev.Resettled
+REAL: tuple[type, ...] = (ev.Launched, ev.Paused, ev.ResizeRequested, ev.Resettled)
 """Events that ``sentence`` tells of."""
 
 
@@ -28,6 +28,14 @@ def sentence(event: Real) -> tuple[str, str]:
         if event.paused:
             return "paused", "Stopped by signal; it holds its memory and does no work."
         return "paused", "Goes on where it was stopped."
+    if isinstance(event, ev.Resettled):
+        named = devices_named(event.devices)
+        if not event.again:
+            return "resettled", f"Its processes are on {named}, and on no other device any more."
+        return (
+            "resettled",
+            f"It could not be moved in place ({show(event.detail)}): it saves and starts anew on {named}.",
+        )
     asked = []
     if event.compute_milli >= 0:
         asked.append(f"{event.compute_milli / 10:g} % of each device")
@@ -38,6 +46,18 @@ def sentence(event: Real) -> tuple[str, str]:
     if event.gpus >= 0:
         asked.append(plural(event.gpus, "device"))
     return "asked", f"Its owner asks for {', '.join(asked) or 'nothing else'}."
+
+
+def goes_to(event: ev.Resized) -> str:
+    """Where a resize takes a job, without the full stop.
+
+    >>> goes_to(ev.Resized(1.0, 3, 1, (0,))), goes_to(ev.Resized(1.0, 3, 1, (0, 1), in_place=True))
+    ('Now holds device 0', 'Goes to devices 0, 1 without a restart, holding what it leaves until it is there')
+    """
+    named = devices_named(event.devices)
+    if event.in_place:
+        return f"Goes to {named} without a restart, holding what it leaves until it is there"
+    return f"Now holds {named}"
 
 
 def how_ended(event: ev.Ended) -> str:

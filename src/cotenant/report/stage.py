@@ -70,12 +70,15 @@ class Stage:
             self._rates[event.id] = event.rate
         elif isinstance(event, (ev.Started, ev.Moved, ev.Resized)):
             self._waiting.pop(event.id, None)
-            old = self._held.get(event.id, ()) if isinstance(event, ev.Moved) else ()
+            both = isinstance(event, ev.Moved) or (isinstance(event, ev.Resized) and event.in_place)
+            old = self._held.get(event.id, ()) if both else ()
             if isinstance(event, ev.Started):
                 self._rates[event.id] = 1.0  # any other speed is told
             self._place(event.id, (*event.devices, *(d for d in old if d not in event.devices)))
         elif isinstance(event, ev.Released):
             self._place(event.id, tuple(d for d in self._held.get(event.id, ()) if d not in event.devices))
+        elif isinstance(event, ev.Resettled):
+            self._place(event.id, event.devices)
         elif isinstance(event, (ev.Suspended, ev.Ended)):
             self._place(event.id, ())
             self._rates.pop(event.id, None)

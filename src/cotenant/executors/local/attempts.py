@@ -79,10 +79,10 @@ class Attempt:
         spec: dict[str, Any] = layout.read_json(f"{self.folder}/spec.json")
         self.spec = spec
         self.epoch = int(spec.get("epoch", 0))
-        found = layout.read_json(f"{self.folder}/control.json").get("share") or self.spec.get("share")
+        orders: dict[str, Any] = layout.read_json(f"{self.folder}/control.json")
         with contextlib.suppress(msgspec.ValidationError):
-            self.share = msgspec.convert(found, Share)
-        self.devices = tuple(spec.get("devices", ()))
+            self.share = msgspec.convert(orders.get("share") or self.spec.get("share"), Share)
+        self.devices = tuple(orders.get("devices") or spec.get("devices", ()))
 
     def seize(self) -> bool:
         """Take an attempt that nobody began, lest a shepherd that is on its way still does; False if one did."""
@@ -127,11 +127,25 @@ class Attempt:
             outcome=str(found.get("outcome", "lost")),
             code=int(found.get("code", 0)),
             signal=int(found.get("signal", 0)),
-            detail=str(found.get("detail", "")),
+            detail=self._detail(found),
             steps=max(int(found.get("steps", 0)) - int(self.spec.get("base_steps", 0)), 0),
             ago_s=self._ago_s(found),
             again=bool(found.get("again")),
         )
+
+    def _detail(self, found: dict[str, Any]) -> str:
+        """What is known of the end; of an elastic job its supervisor knows more than its exit code."""
+        said = str(found.get("detail", ""))
+        if not self.spec.get("places") or found.get("outcome") != "failed":
+            return said
+        why = str(layout.read_json(f"{self.folder}/placed").get("why") or "")
+        with contextlib.suppress(OSError, IndexError):
+            with open(f"{self.folder}/stderr.log", "rb") as file:  # noqa: PTH123
+                file.seek(max(os.fstat(file.fileno()).st_size - 2048, 0))
+                last = file.read().decode(errors="replace").strip().splitlines()[-1]
+            # The last line of a traceback is the error and what to do.
+            why = why if "without a step" in why else f"{why or said}: {last[:400]}"
+        return why or said
 
     def _ago_s(self, found: dict[str, Any]) -> float:
         """How long ago that was, by a clock that nobody sets; before a restart of the machine nobody knows."""

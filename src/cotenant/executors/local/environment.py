@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from cotenant.executors.local.devices import Device
 from cotenant.executors.local.layout import attempt_folder, job_folder
+from cotenant.executors.local.places import place_of
 from cotenant.executors.local.ports import free_port
 from cotenant.model.liveports import Launch
 
@@ -76,6 +77,8 @@ def environment(
     env.pop("COTENANT_RESUME", None)
     if launch.resume:
         env["COTENANT_RESUME"] = "1"
+    if launch.processes == "elastic" and launch.determinism in ("D0", "D1"):
+        env["COTENANT_ELASTIC_LEAST"] = "bitwise"
     env.update(extra)
     if max(len(devices), launch.gpus) > 1:
         # No WORLD_SIZE here: one process would take itself for one rank of many. A launcher such as torchrun,
@@ -104,17 +107,15 @@ def ranks(launch: Launch, devices: Sequence[Device]) -> list[dict[str, str]]:
     ]
 
 
-def words(launch: Launch, devices: Sequence[Device]) -> list[str]:
+def words(launch: Launch, devices: Sequence[Device], folder: str) -> list[str]:
     """The command; of an elastic job, that which starts a process of it on each device."""
     if launch.processes != "elastic":
         return list(launch.command)
-    size = str(len(devices))
-    found = [sys.executable, "-m", "cotenant", "run", "--elastic", f"{size}:{size}", "--quiet"]
+    least, most = launch.least or len(devices), launch.most or len(devices)
+    found = [sys.executable, "-m", "cotenant", "run", "--elastic", f"{least}:{most}", "--quiet"]
+    found += ["--control", f"{folder}/places", "--account", f"{folder}/placed"]
     for device in devices:
-        place = [] if device.kind == "cpu" else [f"CUDA_VISIBLE_DEVICES={device.uuid}"]
-        if device.cores:
-            place.append(f"cores={','.join(str(core) for core in sorted(device.cores))}")
-        found += ["--place", " ".join(place)]
+        found += ["--place", place_of(device)]
     return [*found, "--", *launch.command]
 
 

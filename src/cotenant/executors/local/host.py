@@ -19,6 +19,7 @@ from cotenant.executors.local import layout
 from cotenant.executors.local.attempts import Attempt
 from cotenant.executors.local.keeper import Keeper
 from cotenant.executors.local.launching import prepare, spawn
+from cotenant.executors.local.places import answer
 from cotenant.model.liveports import AttemptEnded, AttemptPaused, Found, Launch, Report, StopMode
 from cotenant.model.placement import Share
 
@@ -109,6 +110,18 @@ class LocalHost(Keeper):
                 self.holding.adjust(found, kept)
         self._order(found, share=_plain(share))
 
+    def resettle(self, job_id: int, attempt: int, serial: int, number: int, devices: tuple[int, ...]) -> None:
+        """Have an elastic attempt's processes be on these devices, without a restart."""
+        found = self._attempts.get((job_id, serial))
+        if found is None or found.ended is not None:
+            return
+        try:
+            refused = self._places.order(found, self._epoch, number, devices)
+        except OSError as error:
+            refused = f"the order could not be written: {error.strerror}"
+        if refused:
+            self._reports.append(answer(found, number, refused))
+
     def poll(self, timeout_s: float) -> list[Report]:
         """What happened; waits at most so long for something."""
         end = time.monotonic() + timeout_s
@@ -122,7 +135,7 @@ class LocalHost(Keeper):
                 waits.append(self._sampler.wait_s(now))
             if (elastic := self.holding.wait_s(now)) is not None:
                 waits.append(elastic)
-            if self._vanished:
+            if self._vanished or self._places:
                 waits.append(_RETRY_S)
             if self._events(max(min(waits), 0.0)):
                 self._work()

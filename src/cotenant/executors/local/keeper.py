@@ -23,6 +23,7 @@ from cotenant.executors.local.devices import Device
 from cotenant.executors.local.freezing import Freezer
 from cotenant.executors.local.holding import Holding
 from cotenant.executors.local.launching import Limits
+from cotenant.executors.local.places import Places
 from cotenant.executors.local.sampling import SAMPLE_S, Sampler
 from cotenant.executors.local.survivors import end_survivors
 from cotenant.executors.local.trees import descendants
@@ -98,6 +99,7 @@ class Keeper:
             for_cores(scope) if cores is None else cores,
             for_gpus(scope, self.state_dir) if gpus is None else gpus,
         )
+        self._places = Places(self.devices, self.holding)
         self._attempts: dict[tuple[int, int], Attempt] = {}
         self._reports: deque[Report] = deque()
         self._vanished: list[tuple[Attempt, str]] = []
@@ -153,6 +155,7 @@ class Keeper:
             self._lost(attempt, why)
         now = time.monotonic()
         self.holding.look(now)
+        self._reports.extend(self._places.look(self._epoch))
         if not self._sampler.wait_s(now):
             # A word may have been lost while nobody read: what it was about stands on disk.
             for attempt in [a for a in self._attempts.values() if a.ended is None and not a.started_told]:

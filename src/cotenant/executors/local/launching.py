@@ -76,7 +76,8 @@ def prepare(  # noqa: PLR0917
     env = environment(launch, held, state_dir, applied.env, base)
     attempt.spec = {
         **_words(launch, limits, state_dir),
-        "command": words(launch, held),
+        "command": words(launch, held, attempt.folder),
+        "places": launch.processes == "elastic",
         "cwd": launch.cwd or str(job / "work"),
         "env": env,
         "port": 0 if "MASTER_PORT" in launch.env else int(env.get("MASTER_PORT", 0)),

@@ -43,6 +43,8 @@ class Elastic(Index):
             self.jobs[record.id] = None
             if len(place.devices) > record.job.gpus:
                 self.grown[record.id] = None
+            else:
+                self.grown.pop(record.id, None)
 
     def vacated(self, record: JobRecord, place: Placement) -> None:
         """A job went."""

@@ -128,6 +128,8 @@ class Victims(Index):
         for record in view.running.values():
             if record.place is not None:
                 self.placed(record, record.place)
+            if (old := self._ledger.leaving.get(record.id)) is not None:
+                self.placed(record, old)
 
     # -- hooks -----------------------------------------------------------------------
 

@@ -1,0 +1,56 @@
+"""What a supervisor tells whoever gives it places, in a file: where processes are, and why the run ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from cotenant.elastic.slots import Slot
+
+__all__ = ["Account"]
+
+
+class Account:
+    """A file of one JSON object, replaced when something changes: a reader sees the old one or the new one.
+
+    ``order`` is the word of the last ``order WORD`` in the control file, ``places`` are those with a process (also
+    one that is about to leave), ``done`` says that these are the ones wanted and all have joined, ``refused`` why they will not be,
+    ``why`` what ended the run.
+
+    Parameters
+    ----------
+    path : path, optional
+        Without one, nobody is told.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._told: dict[str, Any] = {}
+        self.order = self.refused = self.why = ""
+
+    def __bool__(self) -> bool:
+        return self._path is not None
+
+    def tell(self, places: Iterable[Slot], *, done: bool) -> None:
+        """Write how things are, if they are not as they were.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        told = {
+            "order": self.order,
+            "places": sorted(str(place) for place in places),
+            "done": done and not self.refused,
+            "refused": self.refused,
+            "why": self.why,
+        }
+        if self._path is None or told == self._told:
+            return
+        beside = self._path.with_name(f"{self._path.name}.new")
+        beside.write_text(json.dumps(told))
+        beside.replace(self._path)
+        self._told = told
