@@ -190,6 +190,10 @@ def test_nobody_takes_the_time_without_a_scheduler_for_work_of_jobs_that_ended_m
     (started,) = [event for event in events if event["e"] == "started"]
     assert ended["t"] - started["t"] > 7.0  # so long its device was held
     assert 0.9 < ended["work_s"] < ended["t"] - started["t"] - 5.9
+    # People are told how long it took, not how long its device was held.
+    view = scheduler.job(number)
+    assert ended["ago_s"] > 5.9
+    assert 0.9 < view["ended"] - view["started"] < ended["t"] - started["t"] - 5.9
 
 
 def test_a_second_scheduler_on_the_same_folder_is_refused_by_name(scheduler: Scheduler) -> None:

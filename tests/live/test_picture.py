@@ -165,6 +165,18 @@ def test_who_waits_while_nothing_new_is_started_says_so() -> None:
     assert view.reason == "not now: too few devices are free"
 
 
+def test_a_job_that_ended_while_no_scheduler_ran_is_told_of_with_its_own_time() -> None:
+    picture, _clock = made()
+    picture.see([ev.Submitted(1.0, job(1)), ev.Started(5.0, 1, 1, (1,))])
+    picture.see([ev.Submitted(1.0, job(2)), ev.Started(5.0, 2, 1, (0,))])
+    picture.see([ev.Ended(605.0, 1, 1, "failed", 0.0, code=3, ago_s=580.0)])
+    picture.see([ev.Ended(605.0, 2, 1, "done", 0.0, ago_s=9000.0)])  # no sooner than it began
+    one, two = picture.job(1), picture.job(2)
+    assert one is not None and two is not None
+    assert (one.ended, one.reason) == (1025.0, "failed with exit code 3 after 20s")
+    assert two.ended == 1005.0
+
+
 def test_one_device_is_drained_by_itself_and_when_all_are_that_is_why_jobs_wait() -> None:
     picture, _clock = made()
     picture.see([ev.Submitted(1.0, job(1)), ev.Submitted(1.0, job(2, gpus=0)), ev.Drained(2.0, 0, device=1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -115,6 +116,59 @@ def test_following_goes_on_over_a_rotation_until_the_job_has_ended(
     thread.join(20)
     assert not thread.is_alive()
     assert bytes(got).decode() == "ns é two\nthree\nfour\n"
+
+
+def test_following_loses_nothing_when_files_are_deleted_and_their_numbers_given_to_new_ones(
+    tmp_path: Path,
+) -> None:
+    from cotenant.executors.local.outputs import OutputFile
+
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    log = tmp_path / "stdout.log"
+    out = OutputFile(str(log), read_end, limit=10, keep=1)
+    over: list[bool] = []
+
+    def files() -> list[str]:
+        rotated = sorted(tmp_path.glob("stdout.log.*"), key=lambda path: int(path.name.rpartition(".")[2]))
+        return [str(path) for path in (*rotated, log)]
+
+    def write(number: int) -> None:
+        os.write(write_end, f"piece {number:03}\n".encode())
+        out.pump()
+
+    async def run() -> bytes:
+        got, count = b"", 1
+        write(0)
+        async for part in follow(files, lambda: bool(over), 0, 0.001):
+            got += part
+            if count == 40:
+                over.append(True)
+            elif len(got) == 10 * count:
+                write(count)
+                count += 1
+        return got
+
+    got = asyncio.run(asyncio.wait_for(run(), 60))
+    os.close(write_end)
+    out.close()
+    assert got.decode() == "".join(f"piece {number:03}\n" for number in range(40))
+
+
+def test_output_that_is_rotated_between_looking_and_reading_is_read_anew(tmp_path: Path) -> None:
+    log, old = tmp_path / "stdout.log", tmp_path / "stdout.log.0"
+    log.write_bytes(b"first\n")
+    looks: list[int] = []
+
+    def files() -> list[str]:
+        looks.append(1)
+        names = [str(path) for path in (old, log) if path.exists()]
+        if len(looks) == 1:
+            log.rename(old)
+            log.write_bytes(b"2\n")
+        return names
+
+    assert read(files, 0, 100) == (0, b"first\n2\n")
 
 
 def test_following_what_was_deleted_meanwhile_goes_on_with_what_there_is(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from cotenant.live.attempts import Patience, Run
 from cotenant.model import events as ev
 from cotenant.model.liveports import AttemptEnded
@@ -13,6 +15,8 @@ __all__ = ["STALLED", "Endings"]
 
 STALLED = "no progress"
 _NEIGHBOUR = "failed by neighbour"
+_UNSEEN_S = 2.0
+"""An end that was seen later than this is told with its own time."""
 
 
 class Endings:
@@ -83,6 +87,12 @@ class Endings:
 
     def of(self, run: Run, told: AttemptEnded, asked: JobFile, now: float, beside: list[Run]) -> ev.Event:
         """The event that an end is."""
+        event = self._event(run, told, asked, now, beside)
+        if isinstance(event, ev.Ended) and told.ago_s >= _UNSEEN_S:
+            return msgspec.structs.replace(event, ago_s=round(told.ago_s, 3))
+        return event
+
+    def _event(self, run: Run, told: AttemptEnded, asked: JobFile, now: float, beside: list[Run]) -> ev.Event:
         code = -told.signal if told.signal else told.code
         done_s = run.done_s(now)
         outcome, detail = self._outcome(run, told, asked, now, beside)

@@ -129,8 +129,10 @@ class LiveFold:
         if not event.final:
             self._requeue(entry, "held" if entry.held else "waiting")
             return
-        entry.reason = ended_words(event.outcome, entry, event.t - max(entry.since_s, 0.0))
-        self._end(entry, event.outcome, event.t)
+        began_s = max(entry.since_s, 0.0)
+        ended_s = max(event.t - event.ago_s, began_s)
+        entry.reason = ended_words(event.outcome, entry, ended_s - began_s)
+        self._end(entry, event.outcome, ended_s)
 
     def _requeue(self, entry: Entry, status: str) -> None:
         entry.status = status

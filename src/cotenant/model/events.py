@@ -189,7 +189,8 @@ class Ended(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="ended", o
 
     ``work_s`` is the useful work of the attempt in reference-device seconds; ``lost_s`` the
     work that must be done again. ``final`` is False when the job returns to the queue. Live:
-    the exit code (negative: the signal that ended it), and in ``detail`` what else is known.
+    the exit code (negative: the signal that ended it), and in ``detail`` what else is known; ``ago_s`` is how
+    long before ``t`` it had ended, if no scheduler ran to see it.
     """
 
     t: float
@@ -201,6 +202,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="ended", o
     final: bool = True
     code: int = 0
     detail: str = ""
+    ago_s: float = 0.0
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="moved", omit_defaults=True):

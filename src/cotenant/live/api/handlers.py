@@ -191,7 +191,7 @@ class Handlers:
         """A job's output."""
         query: LogsQuery = call.query
         caller, number, stream = call.caller, call.job_id, query.stream
-        files = await self._ask(lambda: self.service.log_path(caller, number, stream))
+        await self._ask(lambda: self.service.log_path(caller, number, stream))
         if query.follow:
 
             def over() -> bool:
@@ -199,6 +199,10 @@ class Handlers:
 
             text = logs.follow(lambda: self.service.log_path(caller, number, stream), over, query.offset)
             return Stream(_calm(text), media_type=TEXT)
+
+        def files() -> list[str]:
+            return self.service.log_path(caller, number, stream)
+
         begin, data = await self._ask(lambda: logs.read(files, query.offset, query.limit))
         headers = {"x-cotenant-offset": str(begin), "x-cotenant-next": str(begin + len(data))}
         return Response(data, media_type=TEXT, headers=headers)

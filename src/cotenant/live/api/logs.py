@@ -10,6 +10,8 @@ from pathlib import Path
 __all__ = ["follow", "read", "whole_characters"]
 
 CHUNK = 64 * 1024
+_TRIES = 10
+_Id = tuple[int, int]
 
 
 def whole_characters(data: bytes) -> int:
@@ -28,13 +30,14 @@ def whole_characters(data: bytes) -> int:
     return len(data)
 
 
-def read(files: list[str], offset: int, limit: int) -> tuple[int, bytes]:
+def read(files: list[str] | Callable[[], list[str]], offset: int, limit: int) -> tuple[int, bytes]:
     """Bytes of a job's output.
 
     Parameters
     ----------
-    files : list of str
-        Oldest first; together they are one text.
+    files : list of str, or callable
+        Oldest first; together they are one text. Asked for by a callable, they may be renamed meanwhile: it is
+        then read anew, so that nothing is left out.
     offset : int
         Where to begin, in bytes of that text; below zero: so many bytes before its end.
     limit : int
@@ -45,6 +48,13 @@ def read(files: list[str], offset: int, limit: int) -> tuple[int, bytes]:
     (int, bytes)
         Where it really begins, and what stands there.
     """
+    if callable(files):
+        for _ in range(_TRIES):
+            names = files()
+            found = read(names, offset, limit)
+            if files() == names:
+                break
+        return found
     sizes = [_size(name) for name in files]
     total = sum(sizes)
     begin = max(0, total + offset) if offset < 0 else min(offset, total)
@@ -83,75 +93,99 @@ def _part(name: str, start: int, length: int) -> bytes:
 
 
 class _Tail:
-    """Reads files that are written and renamed meanwhile: it holds on to the open file, not to its name."""
+    """Reads files that are written, renamed and deleted meanwhile.
+
+    It holds on to every open file that it has read as long as that has a name: a file is known by its number in the
+    file system, and that of a deleted one is given to the next.
+    """
 
     def __init__(self, files: Callable[[], list[str]]) -> None:
         self._files = files
-        self._fd = -1
-        self._seen: set[tuple[int, int]] = set()
+        self._held: dict[_Id, int] = {}
+        self._at: _Id | None = None
 
     def start(self, offset: int) -> None:
         """Go to a byte of the whole."""
-        names = self._files()
+        for _ in range(_TRIES):
+            names = self._files()
+            self.close()
+            self._go(names, offset)
+            if self._files() == names:
+                return
+
+    def _go(self, names: list[str], offset: int) -> None:
         sizes = [_size(name) for name in names]
         left = max(0, sum(sizes) + offset) if offset < 0 else offset
         for name, size in zip(names, sizes, strict=True):
+            if (found := self._hold(name)) is None:
+                continue
+            self._at = found
             if left < size or name == names[-1]:
-                if self._open(name):
-                    os.lseek(self._fd, min(left, size), os.SEEK_SET)
+                os.lseek(self._held[found], min(left, size), os.SEEK_SET)
                 return
+            os.lseek(self._held[found], 0, os.SEEK_END)
             left -= size
-            self._skip(name)
 
     def more(self) -> bytes:
         """What is there now, of one file; nothing: nothing yet."""
-        data = os.read(self._fd, CHUNK) if self._fd >= 0 else b""
+        data = self._read(CHUNK)
         if data or not self._next():
             return data
-        return os.read(self._fd, CHUNK)
+        return self._read(CHUNK)
+
+    def _read(self, most: int) -> bytes:
+        return b"" if self._at is None else os.read(self._held[self._at], most)
 
     def _next(self) -> bool:
-        """Open the oldest file not read yet. The one held was read to its end; where a newer one is there,
+        """Go to the oldest file not read yet. The one before was read to its end; where a newer one is there,
         nobody writes to it any more, after one last look."""
-        fresh = []
-        for name in self._files():
-            try:
-                found = Path(name).stat()
-            except OSError:
-                continue
-            if (found.st_dev, found.st_ino) not in self._seen:
-                fresh.append(name)
-        if not fresh:
-            return False
-        if self._fd >= 0:
-            rest = os.read(self._fd, 1)
-            if rest:
-                os.lseek(self._fd, -1, os.SEEK_CUR)
+        for _ in range(_TRIES):
+            if (fresh := self._fresh()) is None:
+                return False
+            if self._at is not None and self._read(1):
+                os.lseek(self._held[self._at], -1, os.SEEK_CUR)
                 return True
-        return self._open(fresh[0])
+            # Between looking and opening it may have got another name: the file of this one comes after it.
+            name, which = fresh
+            if self._hold(name, which) is not None:
+                self._at = which
+                return True
+        return False
 
-    def _open(self, name: str) -> bool:
+    def _fresh(self) -> tuple[str, _Id] | None:
+        """The oldest file that is not known; of those that are known, the deleted are forgotten."""
+        found = [(name, which) for name in self._files() if (which := _id(name)) is not None]
+        named = {which for _, which in found}
+        for which in [which for which in self._held if which not in named and which != self._at]:
+            os.close(self._held.pop(which))
+        return next(((name, which) for name, which in found if which not in self._held), None)
+
+    def _hold(self, name: str, wanted: _Id | None = None) -> _Id | None:
         try:
             fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return False
-        self.close()
-        self._fd = fd
-        found = os.fstat(fd)
-        self._seen.add((found.st_dev, found.st_ino))
-        return True
-
-    def _skip(self, name: str) -> None:
-        try:
-            found = Path(name).stat()
-        except OSError:
-            return
-        self._seen.add((found.st_dev, found.st_ino))
+            return None
+        status = os.fstat(fd)
+        found = status.st_dev, status.st_ino
+        if wanted not in (None, found) or found in self._held:
+            os.close(fd)
+            return None
+        self._held[found] = fd
+        return found
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        for fd in self._held.values():
+            os.close(fd)
+        self._held.clear()
+        self._at = None
+
+
+def _id(name: str) -> _Id | None:
+    try:
+        found = Path(name).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 async def follow(
