@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+from typer.testing import CliRunner
+
+from cotenant.app.main import app
+from cotenant.elastic.checks import equal
 from cotenant.elastic.checks.equal import Outcome, Trial, run_equal
 from cotenant.errors import InputError
 
@@ -111,6 +116,31 @@ def test_an_operator_without_deterministic_kernel_is_named_with_its_line(tmp_pat
     assert found.findings[0].file == tmp_path / "script.py"
     assert found.findings[0].what.startswith("put_ in torch.zeros(3)")
     assert not (tmp_path / "mine").exists()  # the script's own state folder is left alone
+
+
+def test_the_command_says_equal_or_where_they_part(
+    tmp_path: Path, forked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(equal, "_start", forked)
+    path = tmp_path / "script.py"
+
+    def command(*words: str, **changes: Any) -> Any:
+        path.write_text(SCRIPT.format(**RIGHT | {"most": 2} | changes))
+        return CliRunner().invoke(app, ["elastic", "check", str(path), "--run", "3", *words])
+
+    done = command(noise="0")
+    assert done.exit_code == 0, done.output
+    assert f"{path}: nothing found that stops D1" in done.stdout and "add --run" not in done.stdout
+    assert "equal: 3 steps on 1, 2 processes, bit for bit\n" in done.stdout
+    done = command(noise="self.rng.random()")
+    assert done.exit_code == 1
+    assert "differs: 1 and 2 processes part at step 0, logical worker 2: batch" in done.stdout
+    assert "see above: line 15 [own-generator]" in done.stdout
+    # What the text does not show is seen when it runs.
+    done = command("--json", noise="0", turn="loss = loss * (1 + turns)")
+    values = json.loads(done.stdout)
+    assert (done.exit_code, values["left"], values["run"]["equal"]) == (1, "bitwise", False)
+    assert values["run"]["difference"]["cause"] == "kernel"
 
 
 def test_what_cannot_be_compared_is_told(tmp_path: Path, forked: Any) -> None:

@@ -54,7 +54,7 @@ def check(
     if json:
         print_json(_values(report) | ({} if outcome is None else {"run": _seen(outcome)}))
     else:
-        _show(report)
+        _show(report, ran=outcome is not None)
         for line in [] if outcome is None else _told(outcome, report):
             say(line)
     differs = outcome is not None and not outcome.equal
@@ -126,15 +126,15 @@ def _values(report: Report) -> dict[str, Any]:
     }
 
 
-def _show(report: Report) -> None:
+def _show(report: Report, *, ran: bool) -> None:
     for one in report.findings:
         say(f"{one.file}:{one.line}:{one.column}: {one.grade()}: {one.what}  [{one.rule}]")
         say(f"    {one.why}")
         say(f"    instead: {one.instead}")
-    say(_summary(report))
+    say(_summary(report, ran=ran))
 
 
-def _summary(report: Report) -> str:
+def _summary(report: Report, *, ran: bool) -> str:
     count, more = len(report.stopping), len(report.findings) - len(report.stopping)
     rest = f", {more} more to know" if more else ""
     rest += f", {report.accepted} accepted in the script" if report.accepted else ""
@@ -145,5 +145,5 @@ def _summary(report: Report) -> str:
     if not report.trains:
         return f"{text}; there is no backward() in it or beside it: is this the training script?"
     if report.moved:
-        return f"{text}; to see it, add --run 3"
+        return text if ran else f"{text}; to see it, add --run 3"
     return f"{text}; it runs on one process until a few lines are changed: docs/elastic.md"
