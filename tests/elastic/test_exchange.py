@@ -12,6 +12,9 @@ import torch
 from torch.distributed import HashStore
 
 from cotenant.elastic.exchange import Broken, Group
+from cotenant.elastic.gradients import share
+from cotenant.elastic.memory import Memory
+from cotenant.elastic.reduction import staging
 
 LIMIT_S = 30.0
 
@@ -73,3 +76,31 @@ def test_a_group_that_is_closed_asks_the_store_no_more() -> None:
     assert asks.wait(LIMIT_S) and at_it
     alone.close()
     assert at_it == []
+
+
+def test_a_larger_generation_finds_memory_that_has_been_used() -> None:
+    memory, addresses = [Memory() for _ in range(4)], []
+    for size in (2, 4):
+        members = groups(size, lambda: False)
+        shares, sums = share(4, size), {}
+
+        def step(group: Group, shares: Any = shares, sums: Any = sums) -> None:
+            parameter = torch.nn.Parameter(torch.zeros(1000))
+            staged = staging([parameter], "blocks", shares, group, memory[group.rank])
+            staged.begin()
+            for worker in range(*shares[group.rank]):
+                added = torch.full((1000,), float(worker + 1))
+                parameter.grad = added if parameter.grad is None else parameter.grad.add_(added)
+                staged.ended(worker)
+            sums[group.rank] = staged.total()[0]
+
+        threads = [threading.Thread(target=step, args=(group,)) for group in members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT_S)
+        for group in members:
+            group.close()
+        assert [sums[rank].unique().tolist() for rank in range(size)] == [[10.0]] * size
+        addresses.append([held.data_ptr() for _, held in sorted(memory[0]._held.items(), key=str)])
+    assert addresses[0] == addresses[1]

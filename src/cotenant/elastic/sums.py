@@ -103,7 +103,11 @@ class Sums:
         parts = {node: flat[own] for node, flat in zip(self._nodes[wire.rank], mine, strict=True)}
         others = sum(len(self._nodes[rank]) for rank in wire.others())
         size = own.stop - own.start
-        free = iter(self._memory.take("parts", others * size, whole.dtype).view(others, size))
+        # Room for more processes, too: a larger generation finds memory that has been used. What is not used is
+        # only addresses, on the host.
+        room = max(others * size, whole.numel() if self._lane.place == "cpu" else 0)
+        taken = self._memory.take("parts", room, whole.dtype)[: others * size]
+        free = iter(taken.view(others, size))
         receive: dict[int, list[Any]] = {rank: [] for rank in wire.others()}
         for rank in wire.others():
             for node in self._nodes[rank]:
