@@ -372,6 +372,31 @@ def test_a_learning_rate_changed_on_the_way_is_found_at_its_step(logged: Any) ->
     assert found.evidence.endswith("settings differ: group 0: lr 0.1 and 0.05")  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    "compile_", [lambda m: torch.compile(m, backend="eager"), None], ids=["function", "method"]
+)
+def test_a_compiled_model_keeps_its_bits_and_is_not_watched_inside(
+    logged: Any, tmp_path: Path, compile_: Any
+) -> None:
+    ends: list[list[Any]] = []
+
+    def keep(at: Place) -> None:
+        ends.append([tensor.detach().clone() for tensor in at.model.state_dict().values()])
+
+    def model() -> Any:
+        net = Net()
+        if compile_ is not None:
+            return compile_(net)
+        net.body.compile(backend="eager")
+        return net
+
+    logged("none", model=model, updated=keep, digests=None)
+    log = logged("a", model=model, updated=keep)
+    inside = ["head", "drop"] if compile_ is None else []
+    assert log.modules == ["(script)", "", *inside]
+    assert all(torch.equal(p, q) for p, q in zip(ends[STEPS - 1], ends[-1], strict=True))
+
+
 def test_of_several_inner_loops_the_first_that_differs_is_found(tmp_path: Path) -> None:
     def train(name: str, rate: float) -> logs.Log:
         run = elastic.Run(4, seed=5, threads=1, digests=tmp_path / name)
@@ -419,6 +444,17 @@ def test_one_and_three_processes_have_the_same_digests(played: Any) -> None:
     assert alone.records == three.records
     assert three.contradictions == []
     assert diff.compare(alone, three) is None
+
+
+def test_a_run_of_which_a_process_is_killed_has_the_same_digests(played: Any, tmp_path: Path) -> None:
+    kill = {"flag": str(tmp_path / "flag"), "where": "turn", "step": 2, "name": "1"}
+    killed = played("b", 3, kill=kill)
+    assert (tmp_path / "flag").exists()
+    assert len(list((tmp_path / "b").glob("*.jsonl"))) > 3
+    assert killed.contradictions == []
+    assert killed.records == played("a").records | {
+        key: record for key, record in killed.records.items() if key[1] == "before"
+    }
 
 
 def test_a_sharded_run_is_logged_with_the_same_digests_on_any_number_of_processes(

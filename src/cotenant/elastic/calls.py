@@ -25,7 +25,8 @@ SCRIPT = "(script)"
 class Calls:
     """Events of the model's modules in one turn.
 
-    Of compiled or scripted modules only the outermost is watched: hooks inside would change what is compiled.
+    Nothing inside of compiled or scripted modules is watched, nor what ``Module.compile`` was called of: hooks would
+    change what is compiled.
 
     Attributes
     ----------
@@ -119,9 +120,10 @@ def _watched(model: Any, name: str = "", seen: set[int] | None = None) -> Iterat
     if id(model) in seen:
         return
     seen.add(id(model))
+    if getattr(model, "_compiled_call_impl", None) is not None:
+        return  # its hooks are compiled with it
     yield name, model
-    kinds = {one.__name__ for one in type(model).__mro__}
-    if kinds & {"OptimizedModule", "ScriptModule"} or getattr(model, "_compiled_call_impl", None) is not None:
+    if {one.__name__ for one in type(model).__mro__} & {"OptimizedModule", "ScriptModule"}:
         return
     for key, module in model.named_children():
         yield from _watched(module, f"{name}.{key}" if name else key, seen)
