@@ -282,6 +282,17 @@ def test_another_kernel_is_found_in_its_module(logged: Any, change: Any, module:
     assert place(diff.compare(logged("a"), logged("b", turn=turn))) == (1, 3, "kernel", module, tensor)
 
 
+def test_of_several_gradients_of_weights_the_first_is_that_of_the_module_called_last(logged: Any) -> None:
+    def turn(at: Place) -> None:
+        if at.at(1, 3):
+            for module in (at.model.body[0], at.model.body[1]):
+                module.weight.register_hook(lambda grad: grad * (1 + 2**-20))
+
+    found = diff.compare(logged("a"), logged("b", turn=turn))
+    assert place(found) == (1, 3, "kernel", "body.1", "body.1.weight")
+    assert found.tensors == ["body.1.weight", "body.0.weight"]  # type: ignore[union-attr]
+
+
 def test_another_loss_is_a_kernel_outside_of_the_model(logged: Any) -> None:
     def loss(out: Any, y: Any) -> Any:
         return (out.logsumexp(1) - out.gather(1, y[:, None])[:, 0]).mean()
