@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from cotenant import elastic
 from cotenant.elastic.supervisor import Supervisor
 
-LIMIT_S = 60.0
+LIMIT_S = 300.0  # eight processes of a test on a busy machine with two cores
 
 
 class Gpt(nn.Module):
