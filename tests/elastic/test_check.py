@@ -241,8 +241,28 @@ def test_fabric_moved_over_counts_workers_and_has_no_barriers(tmp_path: Path) ->
     assert list(report.findings) == [] and report.trains
     found = _check(tmp_path, FABRIC + "    fabric.barrier()\n").findings
     assert [(one.rule, one.line) for one in found] == [("collective", 15)]
+    scaler = "scaler = torch.amp.GradScaler('cpu')\nplugin = MixedPrecision('16-mixed', 'cpu', scaler)\n"
+    assert list(_check(tmp_path, FABRIC.replace("run = ", scaler + "run = ")).findings) == []
     alone = _check(tmp_path, FABRIC.replace("setup(model, optimizer)", "setup(model)")).findings
     assert [(one.rule, one.line) for one in alone] == [("not-kept", 7)]
+
+
+TURNS = """\
+for step in run.steps(loader, epochs=1):
+    for real, noise in step.turn(opt_d):
+        net(real).sum().backward()
+    opt_d.step()
+    for real, noise in step.turn(opt):
+        net(noise).sum().backward()
+    opt.step()
+"""
+
+
+def test_several_inner_loops_of_a_step_are_right_with_each_update_behind_its_loop(tmp_path: Path) -> None:
+    text = MOVED + LOOP.partition("for step")[0].replace("run.keep(optimizer=opt)", "opt_d = torch.optim.SGD(p, 0.1)\nrun.keep([opt, opt_d])")  # fmt: skip
+    assert list(_check(tmp_path, text + TURNS).findings) == []
+    early = TURNS.replace("    opt_d.step()", "        opt_d.step()")
+    assert [one.rule for one in _check(tmp_path, text + early).findings] == ["in-turn"]
 
 
 def test_a_model_made_before_the_run_and_a_loop_of_its_own_are_found(tmp_path: Path) -> None:

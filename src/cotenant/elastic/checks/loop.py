@@ -240,6 +240,8 @@ def _handed_on(source: Source, call: ast.Call, name: str) -> bool:
             parts = [node.value]
         elif isinstance(node, ast.Call) and kind == _kind(source, node) == "scheduler":
             parts = [*node.args, *node.keywords]
+        elif isinstance(node, ast.Call) and source.name(node.func).endswith("Precision"):
+            parts = [*node.args, *node.keywords]  # a plugin of Fabric, which keeps it
         if name in {n.id for one in parts for n in ast.walk(one) if isinstance(n, ast.Name)}:
             return True
     return False
