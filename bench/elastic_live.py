@@ -80,6 +80,7 @@ def busy(seconds: float) -> None:
 def scheduler(folder: Path, devices: list[str]) -> Iterator[Client]:
     """A ``cotenant up`` of its own, gone afterwards with its jobs."""
     words = [sys.executable, "-m", "cotenant", "up", "--state", str(folder), "--settings", "restore_s=1"]
+    words += ["--policy", "easyscale:round_s=2"]
     words += [word for name in devices for word in ("--device", name)]
     with (folder.parent / f"{folder.name}.out").open("wb") as out:
         process = subprocess.Popen([*words, "--settings", "min_quantum_s=0"], stdout=out, stderr=out)

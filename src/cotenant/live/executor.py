@@ -244,6 +244,7 @@ class LiveExecutor:
 
     def wait(self, until: float) -> list[ev.Event]:
         """Carry out what was decided, then wait for the next instant at which something happens."""
+        begun = self._t
         while True:
             self._tick()
             while self._forget:
@@ -263,10 +264,9 @@ class LiveExecutor:
             self.acting.watch(now)
             self.out += self.intake.freed(now)
             self.out += self.intake.read(now)
-            if self.out:
+            if self.out or now >= until:
+                self._t = self._t if self.out else max(begun, until)  # rounds of policies begin on time
                 return self._told()
-            if now >= until:
-                return []
 
     def _told(self) -> list[ev.Event]:
         out, self.out = self.out, []
