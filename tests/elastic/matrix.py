@@ -145,8 +145,8 @@ def code(done: dict[str, str]) -> int:
     return int(any(done.get(" ".join(map(str, cell))) != "equal" for cell in cells))
 
 
-def page(done: dict[str, str]) -> str:
-    """The table, and what is not equal."""
+def page(done: dict[str, str], note: str = "") -> str:
+    """The table, a note, and what is not equal."""
     import torch
 
     columns = list(itertools.product(PRECISIONS, OPTIMIZERS))
@@ -168,6 +168,7 @@ def page(done: dict[str, str]) -> str:
         "The GAN has two inner loops and an update after each: the judge's, then the generator's through the updated judge.",
         "Under fp16 the LSTM's recurrent layer computes in fp32: oneDNN has no fp16 LSTM on this CPU (`could not create a primitive`).",
         f"{equal} of {len(columns) * len(KINDS) * len(WORKERS)} cells are equal, {len(others)} are not, the others were not run.",
+        *([note] if note else []),
         "",
         head,
         "|" + " --- |" * (len(columns) + 2),
@@ -184,12 +185,13 @@ def command() -> int:
     parser.add_argument(
         "--limit", type=float, default=3600.0, help="seconds; no further cell begins after it"
     )
+    parser.add_argument("--note", default="", help="a sentence for the page")
     given = parser.parse_args()
     given.journal.mkdir(parents=True, exist_ok=True)
     run(given.journal, given.limit)
     done = journalled(given.journal)
     if given.output is not None:
-        given.output.write_text(page(done))
+        given.output.write_text(page(done, given.note))
     return code(done)
 
 
