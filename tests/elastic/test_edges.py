@@ -229,3 +229,22 @@ def test_a_loop_that_is_left_lets_go_of_the_folder(tmp_path: Path) -> None:
     steps.close()
     assert os.path.realpath(tmp_path) not in {path for _, path in folders._open}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_the_run_before_takes_away_meanwhile_is_not_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, gone = os.open, []
+
+    def opened(path: Any, *more: Any, **options: Any) -> int:
+        file = real(path, *more, **options)
+        if Path(path).name == folders.FILE and not gone:
+            gone.append(path)
+            Path(path).unlink()
+        return file
+
+    monkeypatch.setattr(os, "open", opened)
+    use = folders.use_folder(tmp_path)
+    assert gone
+    assert json.loads((tmp_path / folders.FILE).read_text())["pid"] == os.getpid()
+    use.release()
