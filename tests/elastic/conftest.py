@@ -13,13 +13,13 @@ import socket
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cotenant.elastic import failing
 from cotenant.elastic.supervisor import Supervisor
 
 torch = pytest.importorskip("torch")
@@ -86,6 +86,7 @@ def _play(options: dict[str, Any], environment: Mapping[str, str]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     os.environ.clear()
     os.environ.update(environment)
+    failing.install()
     code = 1
     try:
         training.main(options)
@@ -93,7 +94,7 @@ def _play(options: dict[str, Any], environment: Mapping[str, str]) -> None:
     except SystemExit as left:
         code = int(left.code or 0)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,34 @@ def test_grown_shrunk_killed_and_resumed_unsharded(play: Any, sharded: Any, tmp_
     with contextlib.suppress(AssertionError):
         alone(play, state=folder, epochs=3, log=after)
     assert [line[1] for line in play.lines({"log": after})] == expected[10:]
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("COTENANT_ELASTIC_KILLS", "1"))))
+def test_killed_at_any_moment_it_begins_again_from_the_last_checkpoint(
+    play: Any, sharded: Any, tmp_path: Path, seed: int
+) -> None:
+    options = {"epochs": 3 if LONG else 2, "model": "net"}
+    expected = alone(play, **options)
+    draw = random.Random(seed)
+    log, begun = str(tmp_path / "log"), time.monotonic()
+    # Also before the first step, while processes meet, in a checkpoint, when they leave for another number.
+    moments = sorted(draw.uniform(0.0, 4.0) for _ in range(3))
+    killed: list[int] = []
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        if moments and time.monotonic() - begun > moments[0] and supervisor.running:
+            moments.pop(0)
+            killed.append(steps)
+            os.kill(draw.choice(list(supervisor.running.values())), signal.SIGKILL)
+            supervisor.want(draw.randint(1, 3))
+
+    with contextlib.suppress(AssertionError):  # steps after the last checkpoint are done twice
+        sharded(3, on_poll=on_poll, every=2, sleep=0.06, log=log, **options)
+    lines = play.lines({"log": log})
+    assert play.code == 0, (killed, play.told)
+    assert killed
+    assert {int(line[0]) for line in lines} == set(range(len(expected)))
+    assert [line[1] for line in lines] == [expected[int(line[0])] for line in lines]
 
 
 def test_another_mixed_precision_policy_is_not_the_same_bits(play: Any, tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ from cotenant.elastic.members import ADDRESS, reachable
 if TYPE_CHECKING:
     from cotenant.elastic.process import Process
 
-__all__ = ["install", "interrupts_ignored", "watch"]
+__all__ = ["ask_first", "install", "interrupts_ignored", "watch"]
 
 _FIRST, _TOLD = "failed", "failed/told"
 _LIMIT_S = 2.0
 _watched: list[Process] = []
+_asked: list[Callable[[BaseException], None]] = []
 
 
 def install() -> None:
@@ -34,6 +35,11 @@ def install() -> None:
 def watch(process: Process) -> None:
     """Its step and logical worker are told, too."""
     _watched[:] = [process]
+
+
+def ask_first(asked: Callable[[BaseException], None]) -> None:
+    """Before anything is told of an exception this is called, which may end the process."""
+    _asked.append(asked)
 
 
 @contextlib.contextmanager
@@ -52,6 +58,8 @@ def interrupts_ignored() -> Iterator[None]:
 def _tell(
     before: Callable[..., Any], kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
+    for asked in _asked:
+        asked(error)
     host, port, name = [*os.environ.get(ADDRESS, "").split(":"), "", ""][:3]
     where = f"process {name}{_place()}"
     store = _store(host, port)

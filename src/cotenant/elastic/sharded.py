@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from cotenant.elastic import failing
 from cotenant.elastic.exchange import Group
 from cotenant.elastic.members import Finished, Member, Retired
 from cotenant.elastic.process import Settings
@@ -64,6 +65,8 @@ class Sharding:
                 "a sharded run on several processes needs elastic.Run(state=FOLDER): when their number changes they"
                 " are started anew from it"
             )
+        if self.member is not None:
+            failing.ask_first(self._failed)
         self.group: Group | None = None
         self._closed = threading.Event()
         store = self._join(settings)
@@ -115,8 +118,18 @@ class Sharding:
 
     def broken(self) -> None:
         """A collective failed: if a process is gone, the supervisor says so soon, and this one leaves."""
-        if self.member is not None:
-            time.sleep(_TOLD_S)
+        deadline = time.monotonic() + _TOLD_S
+        while self.member is not None and time.monotonic() < deadline:
+            # One that is not part of the next generation may be gone, which is told to nobody.
+            if self.member.newest() > self.member.generation:
+                self.leave()
+            time.sleep(_WATCH_S)
+
+    def _failed(self, error: BaseException) -> None:
+        # Collectives of the script fail as well, as those of full_tensor() in its clipping.
+        if isinstance(error, RuntimeError):
+            with contextlib.suppress(RuntimeError):  # the supervisor is gone, too
+                self.broken()
 
     def close(self) -> None:
         """The last step is done; the collectives stay usable."""
