@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cotenant.elastic import failing
-from cotenant.elastic.exchange import Group
+from cotenant.elastic.exchange import Broken, Group
 from cotenant.elastic.members import Finished, Member, Retired
 from cotenant.elastic.process import Settings
 from cotenant.elastic.sharded_sums import total_norm, watch
@@ -127,7 +127,7 @@ class Sharding:
 
     def _failed(self, error: BaseException) -> None:
         # Collectives of the script fail as well, as those of full_tensor() in its clipping.
-        if isinstance(error, RuntimeError):
+        if isinstance(error, RuntimeError | Broken):
             with contextlib.suppress(RuntimeError):  # the supervisor is gone, too
                 self.broken()
 
