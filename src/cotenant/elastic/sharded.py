@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import datetime
@@ -69,6 +70,7 @@ class Sharding:
             failing.ask_first(self._failed)
         self.group: Group | None = None
         self._closed = threading.Event()
+        self._watching: threading.Thread | None = None
         store = self._join(settings)
         self.rank, self.size = (self.group.rank, self.group.size) if self.group else (0, 1)
         self.mesh = self._mesh(store)
@@ -100,7 +102,10 @@ class Sharding:
         if group.size > settings.workers:
             raise InputError(f"{group.size} processes for {settings.workers} logical workers: start fewer")
         self.group = group
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._watching = threading.Thread(target=self._watch, daemon=True)
+        self._watching.start()
+        # A thread that asks the store while Python ends aborts the process.
+        atexit.register(self.close)
         return PrefixStore(f"sharded/{member.generation}", member._connect())
 
     def _watch(self) -> None:
@@ -134,6 +139,8 @@ class Sharding:
     def close(self) -> None:
         """The last step is done; the collectives stay usable."""
         self._closed.set()
+        if self._watching is not None:
+            self._watching.join()
 
     def _mesh(self, store: Any) -> Any:
         import torch.distributed as dist
