@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,8 @@ from cotenant.errors import InputError
 __all__ = ["add_to"]
 
 PANEL = "Train"
+FEW = 64
+"""So many processes are taken on any machine; above it, four for each core: a slip of the pen must not fork thousands."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -74,6 +77,11 @@ def run(
     if found is None:
         raise InputError(f"--elastic {elastic!r}: it must be MIN:MAX, for example 1:4")
     least, most = int(found[1]), int(found[2] or found[1])
+    limit = max(FEW, 4 * len(os.sched_getaffinity(0)))
+    if most > limit:
+        raise InputError(
+            f"--elastic {elastic!r}: it starts with MAX processes, and this machine takes {limit} at most"
+        )
     supervisor = Supervisor(
         command,
         least,
