@@ -132,5 +132,4 @@ def test_places_and_limits_that_cannot_be_are_refused(tmp_path: Path) -> None:
 def test_a_slip_of_the_pen_does_not_fork_thousands() -> None:
     run = CliRunner().invoke(app, ["run", "--elastic", "1:99999", "--", "true"])
     assert run.exit_code != 0
-    assert isinstance(run.exception, InputError)
-    assert "MAX processes, and this machine takes" in str(run.exception)
+    assert "MAX processes, and this machine takes" in " ".join(run.output.split())
