@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -30,8 +31,8 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def leader() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Answers)
+def leader(how: type[BaseHTTPRequestHandler] = Answers) -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), how)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -72,3 +73,33 @@ def test_a_leader_that_hangs_without_a_successor_is_given_up(monkeypatch: pytest
         pytest.raises(UnreachableError, match="does not answer"),
     ):
         client.jobs()
+
+
+class Breaks(BaseHTTPRequestHandler):
+    """Follows a job that is silent, and dies twice; then tells the rest."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        Breaks.asked += 1
+        self.send_response(200)
+        self.send_header("content-length", "4")
+        self.end_headers()
+        if Breaks.asked <= 2:
+            self.wfile.flush()
+            time.sleep(0.5)  # longer than the patience with one that is away
+            return
+        self.wfile.write(b"done")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_each_lost_connection_of_a_silent_job_is_tried_again_for_its_own_time() -> None:
+    Breaks.asked = 0
+    with (
+        leader(Breaks) as url,
+        Client(lambda: Connection(url, "token", verify=True), patience_s=0.3) as client,
+    ):
+        assert b"".join(client.follow(1)) == b"done"
+    assert Breaks.asked == 3

@@ -214,10 +214,12 @@ class Client:
     def follow(self, job_id: int, *, stream: str = "stdout", offset: int = 0) -> Iterator[bytes]:
         """A job's output from some byte on, as it is written, until the job has ended.
 
-        A lost connection is taken up where it broke.
+        A lost connection is taken up where it broke; each that is lost is tried again for its own time, however
+        long it had been silent.
         """
         deadline = time.monotonic() + self._patience_s
         while True:
+            answered = False
             query = {"stream": stream, "offset": str(offset), "follow": "1"}
             try:
                 http, _ = self._open()
@@ -227,12 +229,14 @@ class Client:
                     if response.status_code >= 400:
                         response.read()
                         raise _error(response)
+                    answered = True
                     for part in response.iter_bytes():
                         offset += len(part)
-                        deadline = time.monotonic() + self._patience_s
                         yield part
                 return
             except (httpx.TransportError, UnreachableError) as error:
+                if answered:
+                    deadline = time.monotonic() + self._patience_s
                 self._failed(error, deadline)
 
     def log(self, after: int = 0) -> Iterator[bytes]:
