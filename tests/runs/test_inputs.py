@@ -13,7 +13,7 @@ from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.quantities import GIB
 from cotenant.model.workload import Workload
 from cotenant.runs.incidents import read_incidents
-from cotenant.runs.jobfile import check_fits, read_job
+from cotenant.runs.jobfile import check_fits, job_of, read_job
 
 CLUSTER = Cluster(
     nodes=(Node(name="n0", gpus=(("big", 2),)), Node(name="n1", gpus=(("small", 4),))),
@@ -41,6 +41,15 @@ def test_a_job_file_gives_a_job_in_bytes_and_thousandths(tmp_path: Path) -> None
     assert (job.min_gpus, job.max_gpus, job.determinism, job.sharing) == (1, 4, "D1", "trusted")
 
 
+def test_an_elastic_job_that_names_no_gpus_starts_with_its_least(tmp_path: Path) -> None:
+    text = 'name = "a"\n{}[elastic]\nmin_gpus = 2\nmax_gpus = 4\n'
+    assert read_job(write(tmp_path / "a.toml", text.format(""))).gpus == 2
+    assert read_job(write(tmp_path / "b.toml", text.format("gpus = 3\n"))).gpus == 3
+    body = {"name": "a", "elastic": {"min_gpus": 2, "max_gpus": 2}}
+    asked, job = job_of(body)
+    assert (asked.gpus, job.gpus, job.min_gpus, job.max_gpus) == (2, 2, 2, 2)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -51,6 +60,7 @@ def test_a_job_file_gives_a_job_in_bytes_and_thousandths(tmp_path: Path) -> None
         ('name = " "\n', "needs a name"),
         ('name = "a"\ngpu_memroy = "6GiB"\n', "did you mean 'gpu_memory'"),
         ('name = "a"\ngpus = 2\n[elastic]\nmin_gpus = 3\nmax_gpus = 4\n', "min_gpus <= gpus"),
+        ('name = "a"\n[elastic]\ndeterminism = "D2"\n', "write D1, D0 or none"),
         ('name = "a"\nsharing = "all"\n', "sharing"),
         ('name = "a"\ngpus = nan\n', "gpus must be a number of devices, found nan"),
         ('name = "a"\ngpus = inf\n', "gpus must be a number of devices, found inf"),

@@ -95,7 +95,7 @@ def submit(  # noqa: PLR0917 - one parameter for each option
         typer.Option(
             "--elastic",
             metavar="MIN:MAX",
-            help="A script of cotenant.elastic, on so many devices; --gpus is what it starts with.",
+            help="A script of cotenant.elastic, on so many devices; it starts with --gpus, or MIN.",
         ),
     ] = None,
     wait: Annotated[

@@ -38,7 +38,8 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     command : tuple of str
         What runs, as a list of words; no shell reads it.
     gpus : int or float
-        Gang size; a fraction below one is a share of one device, as ``gpu_compute``.
+        Gang size; a fraction below one is a share of one device, as ``gpu_compute``. Left out: one; of an
+        elastic job the least it may have.
     gpu_memory : str or None
         Peak memory on each device, with unit; left out: unknown.
     gpu_compute : str or float or None
@@ -113,7 +114,7 @@ def read_job(path: Path) -> Job:
         Naming file, line where known, the key, what was found and what to write.
     """
     document = read_document(path)
-    return _job(document, document.convert(JobFile))
+    return _job(document, _converted(document))
 
 
 def job_of(body: dict[str, Any], where: str = "job") -> tuple[JobFile, Job]:
@@ -137,7 +138,7 @@ def job_of(body: dict[str, Any], where: str = "job") -> tuple[JobFile, Job]:
         Naming the key, what was found and what to write.
     """
     document = Document(body, Path(where))
-    found = document.convert(JobFile)
+    found = _converted(document)
     for key, value in (("array", found.array), ("sweep", found.sweep)):
         if value:
             raise document.error(f"{key} stands for many jobs; cotenant submit sends each of them", (key,))
@@ -146,6 +147,13 @@ def job_of(body: dict[str, Any], where: str = "job") -> tuple[JobFile, Job]:
         # No state of several processes is saved by us.
         found = msgspec.structs.replace(found, suspend="restart")
     return found, job
+
+
+def _converted(document: Document) -> JobFile:
+    found = document.convert(JobFile)
+    if found.elastic is not None and "gpus" not in document.data:
+        found = msgspec.structs.replace(found, gpus=max(found.elastic.min_gpus, 1))
+    return found
 
 
 def _job(document: Document, found: JobFile) -> Job:
@@ -189,6 +197,12 @@ def _check(document: Document, found: JobFile) -> None:
         raise document.error(f"gpus must be a number of devices, found {found.gpus}", ("gpus",))
     if found.processes == "per-device" and (found.elastic is not None or "suspend" in document.data):
         _check_gang(document, found)
+    if found.elastic is not None and found.elastic.determinism == "D2":
+        raise document.error(
+            "D2 (equal bits on other kinds of devices) is not offered for jobs that really run; "
+            "write D1, D0 or none",
+            ("elastic", "determinism"),
+        )
     if found.gpus < 0:
         raise document.error(f"gpus must be zero or more, found {found.gpus}", ("gpus",))
     if found.gpus >= 1 and found.gpus != int(found.gpus):
