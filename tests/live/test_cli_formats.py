@@ -437,16 +437,24 @@ def test_c67_nothing_depends_on_the_locale(words: tuple[str, ...], tmp_path: Pat
         assert shown.startswith(str(tmp_path))
 
 
-def test_adding_a_tenant_that_was_there_says_that_it_changes_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_adding_a_tenant_that_was_there_changes_only_what_is_named_and_says_what_holds(
+    tmp_path: Path,
 ) -> None:
-    from cotenant.app.liveadmin import add
+    from typer.testing import CliRunner
 
-    add("vision", quota=1, limit=2, weight=1.0, isolation="trusted", state=tmp_path / "s")
-    first = capsys.readouterr()
-    assert "was there" not in first.err + first.out
-    add("vision", quota=0, limit=None, weight=1.0, isolation="any", state=tmp_path / "s")
-    again = capsys.readouterr()
-    assert "its former token is good for nothing" in again.err
-    assert again.out.strip().startswith("ct_")
-    assert again.out != first.out
+    from cotenant.app.main import app
+
+    def add(*words: str) -> Any:
+        return CliRunner().invoke(app, ["tenants", "add", "vision", "--state", str(tmp_path / "s"), *words])
+
+    first = add("--quota", "1", "--limit", "2", "--isolation", "trusted", "--weight", "2")
+    assert "was there" not in first.stderr
+    again = add("--max-priority", "3")
+    assert "its former token is good for nothing" in again.stderr
+    assert "quota_gpus 1, limit_gpus 2, weight 2, isolation trusted, max_priority 3" in again.stderr
+    assert again.stdout.strip().startswith("ct_")
+    assert again.stdout != first.stdout
+    wrong = add("--quota", "3")
+    assert (wrong.exit_code, wrong.stdout) == (2, "")
+    assert "--quota 3 is more than --limit 2, and --limit was so before" in wrong.stderr
+    assert "limit_gpus none" in add("--quota", "3", "--limit", "none").stderr

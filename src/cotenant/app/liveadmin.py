@@ -131,50 +131,84 @@ Name = Annotated[str, typer.Argument(help="Letters, digits, dots, dashes and und
 
 def add(  # noqa: PLR0917 - one parameter for each option
     name: Name,
-    quota: Annotated[int, typer.Option("--quota", min=0, help="Devices that are guaranteed.")] = 0,
+    quota: Annotated[
+        int | None, typer.Option("--quota", min=0, help="Devices that are guaranteed; of a new one: 0.")
+    ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=0, help="Devices at most; default: no limit.")
+        str | None, typer.Option("--limit", help="Devices at most, or none: no limit; of a new one: none.")
     ] = None,
     weight: Annotated[
-        float, typer.Option("--weight", help="Weight among tenants where a policy shares.")
-    ] = 1.0,
+        float | None,
+        typer.Option("--weight", help="Weight among tenants where a policy shares; of a new one: 1."),
+    ] = None,
     isolation: Annotated[
-        str, typer.Option("--isolation", help="The widest sharing: exclusive, same-owner, trusted, any.")
-    ] = "any",
+        str | None,
+        typer.Option(
+            "--isolation", help="The widest sharing: exclusive, same-owner, trusted, any; of a new one: any."
+        ),
+    ] = None,
     max_priority: Annotated[
-        int, typer.Option("--max-priority", min=0, max=10**6, help="The highest priority it may ask for.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            "--max-priority", min=0, max=10**6, help="The highest priority it may ask for; of a new one: 0."
+        ),
+    ] = None,
     state: State = None,
     as_json: Json = False,
 ) -> None:
-    """Add a tenant, or change one, and print its new token: it is shown this once and kept nowhere."""
-    from cotenant.errors import UnknownNameError, UsageError
-    from cotenant.live.tenants import TIERS, TenantRow
+    """Add a tenant, or change what is named of one, and print its new token: it is shown this once and kept nowhere."""
+    import msgspec
 
-    if isolation not in TIERS:
-        raise UnknownNameError("isolation", isolation, TIERS)
-    if not 0.0 < weight < 1e6:
-        raise UsageError(f"--weight {weight:g}: more than 0, and less than a million")
-    if limit is not None and quota > limit:
-        raise UsageError(f"--quota {quota} is more than --limit {limit}")
-    row = TenantRow(
-        name=name,
-        quota_gpus=quota,
-        limit_gpus=limit,
-        weight=weight,
-        isolation=isolation,
-        max_priority=max_priority,
-    )
+    from cotenant.errors import UsageError
+    from cotenant.live.tenants import TenantRow
+
+    changes = _changes(quota, limit, weight, isolation, max_priority)
     tenants = _tenants(state)
-    changed = tenants.row(name) is not None
+    former = tenants.row(name)
+    row = msgspec.structs.replace(former or TenantRow(name=name), **changes)
+    if row.limit_gpus is not None and row.quota_gpus > row.limit_gpus:
+        raise UsageError(f"--quota {row.quota_gpus} is more than --limit {row.limit_gpus}{_kept(changes)}")
     secret = tenants.add(row)
     if as_json:
         print_json({**_told(row), "token": secret})
         return
-    if changed:
-        note(f"tenant {name} was there: it is now as said here, and its former token is good for nothing")
-    note(f"tenant {name}; its token, shown this once (for COTENANT_TOKEN):")
+    if former is not None:
+        note(f"tenant {name} was there: what was not named stays, and its former token is good for nothing")
+    holds = ", ".join(f"{field} {_cell(value)}" for field, value in _told(row).items() if field != "name")
+    note(f"tenant {name}: {holds}; its token, shown this once (for COTENANT_TOKEN):")
     say(secret)
+
+
+def _changes(
+    quota: int | None,
+    limit: str | None,
+    weight: float | None,
+    isolation: str | None,
+    max_priority: int | None,
+) -> dict[str, Any]:
+    """What was named, as fields of a row."""
+    from cotenant.errors import UnknownNameError, UsageError
+    from cotenant.live.tenants import TIERS
+
+    if isolation is not None and isolation not in TIERS:
+        raise UnknownNameError("isolation", isolation, TIERS)
+    if weight is not None and not 0.0 < weight < 1e6:
+        raise UsageError(f"--weight {weight:g}: more than 0, and less than a million")
+    named = {"quota_gpus": quota, "weight": weight, "isolation": isolation, "max_priority": max_priority}
+    changes: dict[str, Any] = {field: value for field, value in named.items() if value is not None}
+    if limit is not None:
+        if limit != "none" and not (limit.isascii() and limit.isdecimal() and len(limit) < 10):
+            raise UsageError(f"--limit {limit}: a number of devices, or none")
+        changes["limit_gpus"] = None if limit == "none" else int(limit)
+    return changes
+
+
+def _kept(changes: dict[str, Any]) -> str:
+    """Which of the two was not named now."""
+    for field, option in (("quota_gpus", "--quota"), ("limit_gpus", "--limit")):
+        if field not in changes:
+            return f", and {option} was so before; name both"
+    return ""
 
 
 def listing(state: State = None, as_json: Json = False) -> None:
