@@ -19,6 +19,8 @@ from cotenant.app.livelogs import Harmless, pieces
 from cotenant.app.livesubmit import bodies_of
 from cotenant.errors import ConfigError, DeniedError, QuantityError, UnreachableError, UsageError
 from cotenant.live.client import connect
+from cotenant.live.statedir import open_state
+from cotenant.live.tenants import admin_token
 from cotenant.live.views import DeviceView, JobView, Resident, StatusView
 from cotenant.runs.arrays import expand
 
@@ -421,6 +423,7 @@ def test_c67_nothing_depends_on_the_locale(words: tuple[str, ...], tmp_path: Pat
 
     # The folder's name is in the message, and in no character set of the C locale.
     state = tmp_path / "训练🚀"
+    admin_token(open_state(state))
     plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
     done = subprocess.run(
         [sys.executable, "-m", "cotenant", "token", "--path", *words[2:], "--state", os.fsencode(state)],
@@ -458,3 +461,31 @@ def test_adding_a_tenant_that_was_there_changes_only_what_is_named_and_says_what
     assert (wrong.exit_code, wrong.stdout) == (2, "")
     assert "--quota 3 is more than --limit 2, and --limit was so before" in wrong.stderr
     assert "limit_gpus none" in add("--quota", "3", "--limit", "none").stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("token",), ("tenants", "list"), ("tenants", "add", "a"), ("tenants", "remove", "a")]
+)
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_what_is_for_the_owner_makes_no_folder_for_a_tenant_nor_where_no_scheduler_ran(
+    words: tuple[str, ...], elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from cotenant.app.main import app
+
+    for name in ("COTENANT_STATE_DIR", "COTENANT_URL", "COTENANT_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "own"))
+    if elsewhere:
+        monkeypatch.setenv("COTENANT_URL", "http://127.0.0.1:1")
+        monkeypatch.setenv("COTENANT_TOKEN", "a-tenant's")
+    done = CliRunner().invoke(app, list(words))
+    if elsewhere:
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert f"{' '.join(words[:2]).removesuffix(' a')} is for whoever runs the scheduler" in done.stderr
+    elif words == ("token",):
+        assert (done.exit_code, done.stdout) == (4, "")
+        assert "there is no token yet; start one: cotenant up" in done.stderr
+    assert list(tmp_path.iterdir()) == ([tmp_path / "own"] if "add" in words and not elsewhere else [])

@@ -114,11 +114,16 @@ def token(
     as_json: Json = False,
 ) -> None:
     """Print your own token: with it, everything may be done. For others make tenants."""
-    from cotenant.live.statedir import open_state, state_path
+    from cotenant.errors import UnreachableError
+    from cotenant.live.statedir import open_state
     from cotenant.live.tenants import admin_token
 
-    folder = open_state(state_path(state))
-    secret = admin_token(folder)
+    folder = _own_folder(state, "token")
+    if not _used(folder):
+        raise UnreachableError(
+            f"no scheduler has run on {folder}: there is no token yet; start one: cotenant up"
+        )
+    secret = admin_token(open_state(folder))
     file = str(folder / "token")
     if as_json:
         print_json({"path": file} if path else {"path": file, "token": secret})
@@ -163,7 +168,7 @@ def add(  # noqa: PLR0917 - one parameter for each option
     from cotenant.live.tenants import TenantRow
 
     changes = _changes(quota, limit, weight, isolation, max_priority)
-    tenants = _tenants(state)
+    tenants = _tenants(state, "tenants add", make=True)
     former = tenants.row(name)
     row = msgspec.structs.replace(former or TenantRow(name=name), **changes)
     if row.limit_gpus is not None and row.quota_gpus > row.limit_gpus:
@@ -213,7 +218,8 @@ def _kept(changes: dict[str, Any]) -> str:
 
 def listing(state: State = None, as_json: Json = False) -> None:
     """List tenants and what they may have."""
-    rows = [_told(row) for row in _tenants(state).rows()]
+    tenants = _tenants(state, "tenants list")
+    rows = [_told(row) for row in tenants.rows()] if tenants else []
     if as_json:
         print_json(rows)
     elif rows:
@@ -225,18 +231,53 @@ def listing(state: State = None, as_json: Json = False) -> None:
 
 def remove(name: Name, state: State = None, as_json: Json = False) -> None:
     """Remove a tenant: its token is good for nothing any more, its jobs go on."""
-    _tenants(state).remove(name)
+    from cotenant.errors import InputError
+
+    tenants = _tenants(state, "tenants remove")
+    if tenants is None:
+        raise InputError(f'no tenant "{name}"; known: none')
+    tenants.remove(name)
     if as_json:
         print_json({"removed": name})
     else:
         say(f"tenant {name} is removed; its jobs go on")
 
 
-def _tenants(state: Path | None) -> Any:
-    from cotenant.live.statedir import open_state, state_path
+def _own_folder(state: Path | None, what: str) -> Path:
+    """The state folder, unless a scheduler elsewhere is meant: whose folder that is, only its owner can say.
+
+    Raises
+    ------
+    DeniedError
+        If ``COTENANT_URL`` is set, and no folder was named.
+    """
+    from cotenant.errors import DeniedError
+    from cotenant.live.statedir import state_path
+
+    url = os.environ.get("COTENANT_URL", "")
+    if url and state is None and not os.environ.get("COTENANT_STATE_DIR"):
+        raise DeniedError(
+            f"{what} is for whoever runs the scheduler, on its machine; COTENANT_URL names {url}. "
+            "If that is yours, name its state folder (--state DIR)"
+        )
+    return state_path(state)
+
+
+def _used(folder: Path) -> bool:
+    """Whether it is a state folder already; what may not be looked into is for ``open_state`` to tell of."""
+    try:
+        return any((folder / name).exists() for name in ("token", "tenants.toml"))
+    except OSError:
+        return True
+
+
+def _tenants(state: Path | None, what: str, *, make: bool = False) -> Any:
+    """The tenants of the folder; None if it holds nothing yet, and is not to be made."""
+    from cotenant.live.statedir import open_state
     from cotenant.live.tenants import Tenants
 
-    return Tenants(open_state(state_path(state)))
+    folder = _own_folder(state, what)
+    return Tenants(open_state(folder)) if make or _used(folder) else None
 
 
 def _told(row: TenantRow) -> dict[str, Any]:
