@@ -122,6 +122,14 @@ PAIRS: list[tuple[str, str, str, str]] = [
     ("stream", "D1 changed", "class Mine(IterableDataset):\n    pass", ""),
     ("file-order", "remark", "names = os.listdir('data')", "names = sorted(os.listdir('data'))"),
     ("file-order", "remark", "names = glob.glob('*.png')", "names = glob.glob('*.png')\nnames.sort()"),
+    (
+        "file-order",
+        "D1 changed",
+        "class A(Dataset):\n    def __init__(self):\n        self.files = os.listdir('data')\n"
+        "    def __getitem__(self, i):\n        return self.files[i]",
+        "class A(Dataset):\n    def __init__(self):\n        self.has = 'labels' in os.listdir('data')\n"
+        "    def __getitem__(self, i):\n        return i",
+    ),
     ("set-order", "D0 changed", "chars = list(set(text))", "chars = sorted(list(set(text)))"),
     ("set-order", "D0 changed", "ids = {c: i for i, c in enumerate(set(text))}", "ids = {c: i for i, c in enumerate(sorted(set(text)))}"),
     ("hash", "D0 changed", "bucket = hash(word) % 100", "class A:\n    def __hash__(self):\n        return hash(self.a)"),
@@ -182,6 +190,55 @@ def test_a_finding_has_its_grade_and_place_and_goes_away_with_its_cause(
     assert found[0].why and found[0].instead
     left = [one for one in _check(tmp_path, HEAD + good + "\n").findings if one.rule == rule]
     assert left == []
+
+
+FUNCTIONS = """\
+import os
+import torch.distributed
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler as DS
+def setup(verbose=False):
+    if verbose:
+        return 0, 1
+    return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", 1))
+def scaled(base, n):
+    more = base * n
+    return more
+def again(n):
+    return again(n - 1)
+class Trainer:
+    def share(self, whole, by=1):
+        return whole // by
+    def loader(self, n):
+        return DataLoader(d, batch_size=self.share(64, by=setup()[1]))
+rank, n = setup()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("ld = DataLoader(d, batch_size=64 // n)", [("depends-on-processes", 19)]),
+        ("lr = scaled(0.1, n)", [("depends-on-processes", 19)]),
+        ("lr = scaled(*[0.1, n])", [("depends-on-processes", 19)]),
+        ("lr = scaled(n=n, base=2)", [("depends-on-processes", 19)]),
+        ("s = DS(d, n, rank, shuffle=False)", [("distributed-sampler", 19)]),
+        (
+            "def loader(k):\n    return DataLoader(d, batch_size=64 // k)\nloader(n)",
+            [("depends-on-processes", 20)],
+        ),
+        # Neither what has nothing of it, nor another part of what is given back, nor recursion.
+        ("lr = scaled(0.1, 2)", []),
+        ("s = DS(d, rank, 0, shuffle=False)", []),
+        ("lr = again(3)", []),
+        ("lr = Other().share(64, n)", []),
+    ],
+)
+def test_the_number_of_processes_is_followed_through_what_functions_give_back(
+    tmp_path: Path, line: str, found: list[tuple[str, int]]
+) -> None:
+    report = _check(tmp_path, FUNCTIONS + line + "\n")
+    assert [(one.rule, one.line - 1) for one in report.findings] == [("depends-on-processes", 17), *found]
 
 
 IN_TURN = [

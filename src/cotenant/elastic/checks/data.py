@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cotenant.elastic.checks.findings import D0_CHANGED, D1_CHANGED, REMARK, Finding
 from cotenant.elastic.checks.origins import COUNT, Origins
 from cotenant.elastic.checks.scope import Scope
-from cotenant.elastic.checks.source import Source, words
+from cotenant.elastic.checks.source import Function, Source, words
 
 __all__ = ["data"]
 
@@ -55,13 +55,7 @@ def data(source: Source, origins: Origins, scope: Scope, *, set_epoch: bool) -> 
         ):
             yield _stream(source, call, scope)
         elif last in _FILES and _unsorted_files(source, call, last):
-            yield source.finding(
-                call,
-                "file-order",
-                REMARK,
-                "the file system decides the order of files",
-                f"sorted({source.text(call)})",
-            )
+            yield _files(source, call)
     yield from _sets(source)
     yield from _hashes(source)
 
@@ -148,6 +142,15 @@ def _none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
+def _files(source: Source, call: ast.Call) -> Finding:
+    """Of a data set it says which sample has which number; elsewhere it may be anything."""
+    owner = source.of_class(call)
+    methods = {one.name for one in owner.body if isinstance(one, Function)} if owner is not None else set()
+    loses = D1_CHANGED if methods & {"__getitem__", "__iter__"} else REMARK
+    why = "the file system decides the order of files: a copy of the folder, or another machine, may have another"
+    return source.finding(call, "file-order", loses, why, f"sorted({source.text(call)})")
+
+
 def _unsorted_files(source: Source, call: ast.Call, last: str) -> bool:
     name = source.name(call.func)
     if last in ("listdir", "scandir") and not name.startswith("os."):
@@ -164,6 +167,8 @@ def _ordered(source: Source, node: ast.AST) -> bool:
             name = source.name(up.func).rpartition(".")[2]
             if name in ("sorted", "len", "any", "all", "sum", "min", "max", "set", "frozenset"):
                 return True
+        if isinstance(up, ast.Compare) and all(isinstance(one, (ast.In, ast.NotIn)) for one in up.ops):
+            return True
         if isinstance(up, ast.stmt):
             break
     name = source.assigned(node)

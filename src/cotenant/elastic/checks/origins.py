@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from cotenant.elastic.checks.source import Function, Source, written
+from cotenant.elastic.checks.functions import Functions, arguments, parameters
+from cotenant.elastic.checks.source import Function, Source, words, written
 
 __all__ = ["COUNT", "HASH", "MACHINE", "MATTERS", "NOW", "ORIGINS", "RANK", "Origins"]
 
@@ -67,6 +68,8 @@ MATTERS = re.compile(
     r"|samples|num_samples|loss|grad|gradient)$"
 )
 """Names of what decides the training."""
+_GIVEN = "given "
+"""Stands before a parameter's name in what a function gives back: what the caller gives for it goes on in it."""
 
 
 def _table(names: dict[str, str]) -> dict[str, str]:
@@ -90,23 +93,39 @@ class Origins:
         self._calls, self._attributes = _table(_CALLS), _table(_ATTRIBUTES)
         self._variables = _table(_VARIABLES)
         self._known: dict[tuple[Function | None, str], frozenset[str]] = {}
-        if distributed:
-            for node in source.nodes:
-                if isinstance(node, Function):
-                    for one in [*node.args.args, *node.args.kwonlyargs]:
-                        kind = _table(_PARAMETERS).get(one.arg)
-                        if kind:
-                            self._known[node, one.arg] = frozenset({kind})
+        self._functions = Functions(source)
+        self._handed: dict[tuple[Function, str], frozenset[str]] = {}
+        self._back: dict[tuple[Function, object], frozenset[str]] = {}
+        for node in self._functions.all:
+            for name in parameters(node):
+                kind = _table(_PARAMETERS).get(name) if distributed else None
+                self._known[node, name] = frozenset({kind} if kind else ()) | {_GIVEN + name}
         # What is assigned below may be used above: in a loop, or a method that is called later.
         for _ in range(3):
             for scope, name, value in self._assignments():
-                self._known[scope, name] = self._known.get((scope, name), frozenset()) | self.of(value)
+                self._known[scope, name] = self._known.get((scope, name), frozenset()) | self._flow(value)
+            for function in self._functions.all:
+                for part in (None, *range(self._functions.length(function))):
+                    back = (self._flow(one) for one in self._functions.returned(function, part))
+                    self._back[function, part] = frozenset().union(*back)
+        for _ in range(3):
+            self._hand()
+
+    def _hand(self) -> None:
+        """Calls hand values to functions of this file, where they are used."""
+        for call in self._source.calls:
+            told = {id(value) for name, value in words(call).items() if MATTERS.search(name)}
+            for function in self._functions.called(call):
+                for name, values in arguments(function, call).items():
+                    new = (self.of(one) for one in values if id(one) not in told)
+                    self._handed[function, name] = self._handed.get((function, name), frozenset()).union(*new)
 
     def _assignments(self) -> Iterator[tuple[Function | None, str, ast.expr]]:
         for node in self._source.nodes:
             if isinstance(node, ast.Assign):
                 # A name that decides the training is told where it is given its value, not wherever it is used.
-                pairs = [pair for target in node.targets for pair in _pairs(target, node.value)]
+                value = self._functions.parts(node.value)
+                pairs = [pair for target in node.targets for pair in _pairs(target, value)]
             elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
                 pairs = [(node.target, node.value)]
             else:
@@ -122,6 +141,16 @@ class Origins:
 
     def of(self, node: ast.AST | None) -> frozenset[str]:
         """What an expression comes from."""
+        flow = self._flow(node)
+        found = {one for one in flow if not one.startswith(_GIVEN)}
+        given = [one.removeprefix(_GIVEN) for one in flow - found]
+        if node is not None and given:
+            for scope in [one for one in self._source.around(node) if isinstance(one, Function)]:
+                found = found.union(*(self._handed.get((scope, name), ()) for name in given))
+        return frozenset(found)
+
+    def _flow(self, node: ast.AST | None) -> frozenset[str]:
+        """That, and of which parameters of the functions it is in."""
         if isinstance(node, ast.Name):
             return self._of_name(node)
         if isinstance(node, ast.Attribute):
@@ -129,20 +158,23 @@ class Origins:
             if self._moved and written(node.value).endswith("fabric"):
                 own = None
             known = self._known.get((None, written(node)), frozenset())
-            return known | self.of(node.value) | frozenset({own} if own else ())
+            return known | self._flow(node.value) | frozenset({own} if own else ())
         if isinstance(node, ast.Subscript):
             name = self._source.name(node.value)
             if name.endswith("environ"):
                 return self._of_variable(node.slice)
-            return self.of(node.value)
+            part = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            if isinstance(node.value, ast.Call) and self._functions.called(node.value):
+                return self._of_returned(node.value, part)
+            return self._flow(node.value)
         if isinstance(node, ast.Call):
             return self._of_call(node)
         if isinstance(
             node, (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Tuple, ast.List)
         ):
-            return frozenset().union(*(self.of(child) for child in ast.iter_child_nodes(node)))
+            return frozenset().union(*(self._flow(child) for child in ast.iter_child_nodes(node)))
         if isinstance(node, (ast.JoinedStr, ast.FormattedValue, ast.Starred, ast.NamedExpr)):
-            return frozenset().union(*(self.of(child) for child in ast.iter_child_nodes(node)))
+            return frozenset().union(*(self._flow(child) for child in ast.iter_child_nodes(node)))
         return frozenset()
 
     def _of_name(self, node: ast.Name) -> frozenset[str]:
@@ -166,10 +198,22 @@ class Origins:
         if kind and (last not in ("hash", "id") or name == last):
             return frozenset({kind})
         if name in _THROUGH or name.startswith("math."):
-            return frozenset().union(*(self.of(one) for one in node.args))
+            return frozenset().union(*(self._flow(one) for one in node.args))
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("total_seconds", "timestamp", "item"):
-            return self.of(node.func.value)
-        return frozenset()
+            return self._flow(node.func.value)
+        return self._of_returned(node, None)
+
+    def _of_returned(self, call: ast.Call, part: object) -> frozenset[str]:
+        """What a function of this file gives back; of a tuple one part, if it says so."""
+        found: frozenset[str] = frozenset()
+        for function in self._functions.called(call):
+            back = self._back.get((function, part), self._back.get((function, None), frozenset()))
+            given = arguments(function, call)
+            found |= {one for one in back if not one.startswith(_GIVEN)}
+            for name in parameters(function):
+                if _GIVEN + name in back:
+                    found = found.union(*(self._flow(one) for one in given.get(name, ())))
+        return found
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
