@@ -489,3 +489,39 @@ def test_what_is_for_the_owner_makes_no_folder_for_a_tenant_nor_where_no_schedul
         assert (done.exit_code, done.stdout) == (4, "")
         assert "there is no token yet; start one: cotenant up" in done.stderr
     assert list(tmp_path.iterdir()) == ([tmp_path / "own"] if "add" in words and not elsewhere else [])
+
+
+def test_a_name_with_line_breaks_stays_in_its_row() -> None:
+    two = job(name="a\nb")
+    assert livetables.job_title(two) == 'job 7 "a\\nb"'
+    rows = [*livetables.ps_rows([two], 2000.0), *livetables.history_rows([two])]
+    assert [row[1] for row in rows] == ["a\\nb"] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "url", "said"),
+    [
+        (("submit", "/"), "", "/ is a folder: name a job file"),
+        (("submit", "--cwd", "/no/such/folder", "--", "true"), "", "no folder /no/such/folder; make it"),
+        (("submit", "--priority", "9" * 20, "--", "true"), "", " 1000000"),
+        (("priority", "7", "9" * 20), "", " 1000000"),
+        (("ps",), "garbage", "COTENANT_URL is 'garbage', which is no address of a scheduler; write http://"),
+        (("ps",), "http://", "COTENANT_URL is 'http://', which is no address"),
+        (("submit", "--cwd", "/no/such/folder", "--", "true"), "garbage", "COTENANT_URL is 'garbage'"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anybody_is_asked(
+    words: tuple[str, ...], url: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from cotenant.app.main import app
+
+    monkeypatch.delenv("COTENANT_STATE_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("COTENANT_URL", url)
+    monkeypatch.setenv("COTENANT_TOKEN", "secret")
+    done = CliRunner().invoke(app, list(words))
+    told = done.stderr or str(done.exception)
+    assert done.exit_code in (1, 2)
+    assert said in " ".join(told.split())

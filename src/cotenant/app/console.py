@@ -20,6 +20,7 @@ __all__ = [
     "clean",
     "error",
     "escape_unprintable",
+    "in_row",
     "note",
     "plain_json",
     "print_json",
@@ -55,6 +56,11 @@ def clean(text: str) -> str:
     from cotenant.report.tables import show
 
     return "\n".join(show(line) for line in text.split("\n"))
+
+
+def in_row(text: str) -> str:
+    """As ``clean``, and line breaks as escapes, too: a name stays in its row."""
+    return clean(text.replace("\n", "\\n"))
 
 
 def say(text: str) -> None:

@@ -76,7 +76,10 @@ def cancel(
 
 def priority(
     job: JobArgument,
-    value: Annotated[int, typer.Argument(help="Higher goes first; 0 is the default.", metavar="N")],
+    value: Annotated[
+        int,
+        typer.Argument(min=-(10**6), max=10**6, help="Higher goes first; 0 is the default.", metavar="N"),
+    ],
     key: Key = None,
     state: State = None,
     as_json: Json = False,

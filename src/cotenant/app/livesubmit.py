@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.app.console import error, note, print_json, say
+from cotenant.app.console import error, in_row, note, print_json, say
 from cotenant.app.livebase import PANEL, Json, Key, State, asking
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def submit(  # noqa: PLR0917 - one parameter for each option
     cwd: Annotated[
         Path | None, typer.Option("--cwd", help="Folder where it runs; default: this one.")
     ] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="Higher goes first.")] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", min=-(10**6), max=10**6, help="Higher goes first.")
+    ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="For whom (the owner's token only).")] = None,
     model: Annotated[
         str | None, typer.Option("--model", help="Its kind (ResNet-50/b32), for what is predicted.")
@@ -128,6 +130,8 @@ def submit(  # noqa: PLR0917 - one parameter for each option
     options = {field: value for field, value in given.items() if value is not None}
     options |= _lists(env or (), sweep or ()) | _range(elastic)
     bodies = bodies_of(words or [], options)
+    if not after and (state is not None or not os.environ.get("COTENANT_URL")):
+        check_folders(bodies)
     with asking(state) as client:
         if after:
             numbers = [client.find(other).id for other in after]
@@ -176,7 +180,7 @@ def bodies_of(words: Sequence[str], options: Mapping[str, Any]) -> list[dict[str
     Raises
     ------
     UsageError
-        If there is neither.
+        If there is neither, or a folder stands where the command should.
     ConfigError
         For a field that cannot be used.
     """
@@ -188,12 +192,33 @@ def bodies_of(words: Sequence[str], options: Mapping[str, Any]) -> list[dict[str
         raise UsageError("nothing to submit: name a job file, or a command after -- (-- python train.py)")
     if all(word.endswith(_FILES) for word in words):
         found = [_file_body(Path(word), options) for word in words]
+    elif Path(words[0]).is_dir() and (os.sep in words[0] or shutil.which(words[0]) is None):
+        raise UsageError(
+            f"{words[0]} is a folder: name a job file ({', '.join(_FILES)}), or a command after -- (-- python train.py)"
+        )
     else:
         found = [command_body(words, options)]
     single = [job for body in found for job in expand(body)]
     for job in single:
         job_of(job, f'job "{job["name"]}"')
     return single
+
+
+def check_folders(bodies: Sequence[Mapping[str, Any]]) -> None:
+    """Folders of jobs that are to run on this machine, and wait for no other that could make theirs.
+
+    Raises
+    ------
+    ConfigError
+        Naming the first that is not there.
+    """
+    from cotenant.errors import ConfigError
+
+    for body in bodies:
+        if not body.get("after") and not Path(body["cwd"]).is_dir():
+            raise ConfigError(
+                f'job "{body["name"]}" [cwd]: no folder {body["cwd"]}; make it, or give another (--cwd DIR)'
+            )
 
 
 def _file_body(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,7 +268,7 @@ def _send(
             error(one["error"])
         elif not as_json:
             again = " (had been accepted before)" if answer.again else ""
-            say(f'job {answer.id} "{one["name"]}" accepted{again}')
+            say(f'job {answer.id} "{in_row(one["name"])}" accepted{again}')
     if accepted and not as_json and any(_alone_though_a_part(body) for body in bodies):
         note(
             "how much memory it needs is not known, so it gets a device of its own, whatever part it asks for; "

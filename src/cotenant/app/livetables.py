@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from cotenant.app.console import in_row
 from cotenant.model.quantities import MIB, format_duration
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def job_title(job: JobView) -> str:
 
     The name is between quotes, for it may be several words.
     """
-    return f'job {job.id} "{job.name}"'
+    return f'job {job.id} "{in_row(job.name)}"'
 
 
 def mib(size: int) -> str:
@@ -151,7 +152,7 @@ def ps_rows(jobs: Iterable[JobView], now: float) -> list[tuple[str, ...]]:
         rows.append(
             (
                 str(job.id),
-                job.name,
+                in_row(job.name),
                 job.status,
                 ",".join(job.devices) if on else NOTHING,
                 share(job.compute_milli, job.compute_limit_milli) if job.gpus else NOTHING,
@@ -176,7 +177,7 @@ def history_rows(jobs: Iterable[JobView]) -> list[tuple[str, ...]]:
         rows.append(
             (
                 str(job.id),
-                job.name,
+                in_row(job.name),
                 job.status,
                 NOTHING if job.exit_code is None else str(job.exit_code),
                 format_duration(max(round(waited), 0)),
@@ -214,7 +215,7 @@ def device_rows(devices: Iterable[DeviceView]) -> list[tuple[str, ...]]:
 
 def _resident(one: Resident) -> tuple[str, str, str, str]:
     return (
-        f"{one.id} {one.name}".rstrip(),
+        f"{one.id} {in_row(one.name)}".rstrip(),
         share(one.compute_milli, one.compute_limit_milli),
         slowdown(one.measured_speed),
         slowdown_range(one.predicted_speed),
@@ -235,7 +236,7 @@ def waiting_rows(jobs: Iterable[JobView], now: float) -> list[tuple[str, ...]]:
     return [
         (
             str(job.id),
-            job.name,
+            in_row(job.name),
             wants(job),
             str(job.priority) if job.priority else NOTHING,
             format_duration(max(round(now - job.submitted), 0)),

@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from cotenant import errors
-from cotenant.errors import CotenantError, DeniedError, LiveError, UnreachableError
+from cotenant.errors import ConfigError, CotenantError, DeniedError, LiveError, UnreachableError
 from cotenant.live.statedir import read_daemon, state_path
 from cotenant.live.views import DeviceView, JobView, StatusView
 
@@ -90,15 +90,29 @@ def connect(state: Path | None = None) -> Connection:
         If none runs there.
     DeniedError
         If there is no token to be read.
+    ConfigError
+        If ``COTENANT_URL`` is no address.
     """
     url, token = os.environ.get("COTENANT_URL", ""), os.environ.get("COTENANT_TOKEN", "")
     verify: bool | str = os.environ.get("COTENANT_CA_FILE") or True
     if url and state is None:
         if not token:
             raise DeniedError("COTENANT_URL is set, and COTENANT_TOKEN is not; set it to your tenant's token")
-        return Connection(url.rstrip("/"), token, verify)
+        return Connection(_checked(url).rstrip("/"), token, verify)
     folder = state_path(state)
     return Connection(_url_of(folder), token or _token_of(folder), verify)
+
+
+def _checked(url: str) -> str:
+    try:
+        found = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        found = httpx.URL()
+    if found.scheme not in ("http", "https") or not found.host:
+        raise ConfigError(
+            f"COTENANT_URL is {url!r:.200}, which is no address of a scheduler; write http://HOST:PORT, as up tells it"
+        )
+    return url
 
 
 def _url_of(folder: Path) -> str:
