@@ -63,6 +63,12 @@ class Scene:
         self.state.apply(ev.Started(0.0, number, 1, devices, share))
         return number
 
+    def settling(self) -> int:
+        """A job that is on device 0, and goes to 0 and 1 without a restart."""
+        job = self.running(0, min_gpus=1, max_gpus=2)
+        self.with_(ev.Launched(1.0, job, 1, 1, 40, 7), ev.Resized(2.0, job, 1, (0, 1), in_place=True))
+        return job
+
     def start(self, job: int, *devices: int, share: Share = WHOLE, node: int = -1) -> Refusal | None:
         return rules.check_start(self.state.books, self.state.records.get(job), devices, share, node)
 
@@ -121,6 +127,11 @@ CASES: list[tuple[str, Reason, Callable[[], Refusal | None]]] = [
         "a real process that is not known to run yet",
         Reason.STILL_STARTING,
         _one(lambda s: s.real().move(s.running(0), 1)),
+    ),
+    (
+        "a real process that is still on its way to other devices",
+        Reason.STILL_RESIZING,
+        _one(lambda s: s.real().resize(s.settling(), 0)),
     ),
     (
         "a real process to other devices, that cannot save its state",

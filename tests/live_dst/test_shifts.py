@@ -17,7 +17,9 @@ import pytest
 from cotenant import registry
 from cotenant.checks.trials import main, trial
 from cotenant.model import events as ev
+from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.ledger import Ledger
+from cotenant.model.quantities import GIB
 
 SEEDS = int(os.environ.get("COTENANT_SEEDS", "100"))
 CHUNK = 10
@@ -111,7 +113,7 @@ def test_it_is_not_resized_again_before_it_is_where_it_should_be(machine: Make) 
     m.ask("resize", id=a, gpus=3)
     m.to(32.0)
     (refused,) = m.log(ev.Refused)
-    assert (refused.decision, refused.facts) == ("resize", {"still_settling": True})
+    assert (refused.decision, refused.reason) == ("resize", "still-resizing")
     assert m.state.records[a].place.devices == (0, 1)
 
 
@@ -135,6 +137,52 @@ def test_a_job_that_is_no_elastic_run_restarts(machine: Make) -> None:
     m.to(60.0)
     assert [event.in_place for event in m.log(ev.Resized)] == [False]
     assert [launch.devices for launch in m.launched] == [(0,), (0, 1)]
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_one_that_restarts_saves_first_and_what_was_not_saved_is_not_told_as_kept(
+    machine: Make, saves: bool
+) -> None:
+    m = machine()
+    a = m.submit("a", suspend="restart", sharing="exclusive", elastic={"min_gpus": 1, "max_gpus": 1})
+    m.to(30.0)
+    process = m.process(a)
+    process.deaf = not saves
+    m.ask("suspend", id=a)
+    m.to(100.0)
+    assert process.end is not None
+    if saves:
+        assert (process.end.outcome, process.end.code) == ("suspended", 85)
+        assert m.log(ev.Suspended)[0].work_s == pytest.approx(30.0, abs=2.0)
+    else:
+        assert m.log(ev.Suspended) == []
+        (ended,) = m.log(ev.Ended)
+        assert (ended.outcome, ended.work_s, ended.final) == ("preempted", 0.0, False)
+        assert ended.lost_s == pytest.approx(30.0, abs=7.5)
+
+
+def test_a_resize_for_which_there_is_no_room_names_the_drained_device(machine: Make) -> None:
+    m = machine(gpus=2)
+    a = m.submit("a", sharing="exclusive", elastic={"min_gpus": 1, "max_gpus": 2})
+    m.to(30.0)
+    m.ask("drain", node=0, device=1)
+    m.ask("resize", id=a, gpus=2)
+    m.to(32.0)
+    (refused,) = m.log(ev.Refused)
+    assert (refused.reason, refused.facts["device"]) == ("device-unavailable", 1)
+
+
+def test_a_resize_beyond_the_limit_of_its_tenant_counts_what_the_job_holds(machine: Make) -> None:
+    kind = DeviceType(name="card", memory_bytes=24 * GIB)
+    nodes = (Node(name="here", gpus=(("card", 2),)),)
+    m = machine(cluster=Cluster(types=(kind,), nodes=nodes, tenants=(Tenant(name="ada", limit_gpus=1),)))
+    a = m.submit("a", tenant="ada", sharing="exclusive", elastic={"min_gpus": 1, "max_gpus": 2})
+    m.to(30.0)
+    m.ask("resize", id=a, gpus=2)
+    m.to(32.0)
+    (refused,) = m.log(ev.Refused)
+    facts = {"tenant": "ada", "limit_gpus": 1, "used_gpus": 1, "needs_gpus": 2}
+    assert (refused.reason, refused.facts) == ("tenant-limit", facts)
 
 
 # -- whole lives ---------------------------------------------------------------------------

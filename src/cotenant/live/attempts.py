@@ -9,7 +9,7 @@ from cotenant.model.liveports import Launch, Progress, StopMode
 from cotenant.model.placement import Placement
 from cotenant.runs.jobfile import JobFile, limit_milli
 
-__all__ = ["Former", "Patience", "Run", "Want", "launch_of", "stop_mode"]
+__all__ = ["Former", "Patience", "Run", "Want", "goes_on_itself", "launch_of", "stop_mode"]
 
 Want = str
 """What is to become of a run: ``""`` nothing, ``suspend``, ``preempt``, ``cancel``, ``lost`` or ``stalled``."""
@@ -198,4 +198,10 @@ def stop_mode(want: Want, asked: JobFile) -> StopMode:
     """
     if want in ("lost", "stalled"):
         return "kill"
-    return "suspend" if want in ("suspend", "elsewhere") and asked.suspend == "runtime" else "terminate"
+    saves = asked.suspend == "runtime" or (asked.suspend == "restart" and asked.elastic is not None)
+    return "suspend" if want in ("suspend", "elsewhere") and saves else "terminate"
+
+
+def goes_on_itself(asked: JobFile) -> bool:
+    """Whether a job that was told to end goes on from a checkpoint of its own; elastic ones have their state saved."""
+    return asked.suspend == "restart" and asked.elastic is None

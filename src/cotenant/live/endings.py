@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from cotenant.live.attempts import Patience, Run
+from cotenant.live.attempts import Patience, Run, goes_on_itself
 from cotenant.model import events as ev
 from cotenant.model.liveports import AttemptEnded
 from cotenant.runs.jobfile import JobFile
@@ -125,7 +125,7 @@ class Endings:
             return outcome, ""
         leaves = want in ("suspend", "preempt") or run.former is not None
         if outcome == "killed" or (leaves and outcome != "out-of-memory"):
-            if want != "preempt" and leaves and asked.suspend == "restart" and outcome == "killed":
+            if want != "preempt" and leaves and goes_on_itself(asked) and outcome == "killed":
                 return "suspended", ""
             return ("preempted", detail) if leaves else ("lost", detail or "ended from outside")
         neighbour = self._neighbour(run, told, now, beside)

@@ -30,6 +30,7 @@ _SUSPENDED = 85
 class Entry(msgspec.Struct, gc=False, eq=False):
     """What is known of one job. Times on the log's clock; owned by the picture.
 
+    ``settles`` are the devices on which it will be once a resize in place is done, while one is under way;
     ``wish`` is the job as its owner wants it while it runs, until that is granted;
     ``rate`` is the speed relative to alone, as last told; ``steps`` and what follows it come from
     the job itself and are not in the log.
@@ -49,6 +50,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     ended_s: float = -1.0
     attempt: int = 0
     devices: tuple[int, ...] = ()
+    settles: tuple[int, ...] = ()
     share: Share = WHOLE
     node: int = -1
     rate: float = 1.0

@@ -17,7 +17,7 @@ from typing import Any
 
 from cotenant.engine.state import State
 from cotenant.live.acting import Acting
-from cotenant.live.attempts import Former, Patience, Run
+from cotenant.live.attempts import Former, Patience, Run, goes_on_itself
 from cotenant.live.endings import Endings
 from cotenant.live.intake import Intake
 from cotenant.live.reconcile import reconcile
@@ -314,7 +314,7 @@ class LiveExecutor:
 
     def _left(self, run: Run, former: Former, told: AttemptEnded) -> None:
         """The process that a job left is gone; with its state saved the job goes on elsewhere."""
-        restarts = told.outcome == "killed" and self.asked(run.id).suspend == "restart"
+        restarts = told.outcome == "killed" and goes_on_itself(self.asked(run.id))
         if run.want or not (told.outcome == "suspended" or restarts):
             self.ended(run, told)
             return

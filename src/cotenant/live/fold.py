@@ -165,6 +165,7 @@ class LiveFold:
         if (entry := self._entries.get(event.id)) is not None:
             both = tuple(sorted({*entry.devices, *event.devices}))
             self._place(entry, both if event.in_place else event.devices)
+            entry.settles = event.devices if event.in_place else ()
             entry.share = event.share or WHOLE
             if entry.wish is not None and event.why.rule == _ASKED:
                 # What its owner asked for holds for its next places, too.
@@ -245,7 +246,7 @@ class LiveFold:
         for device in entry.devices:
             if job_id in self._on.get(device, ()):
                 self._on[device].remove(job_id)
-        entry.devices = devices
+        entry.devices, entry.settles = devices, ()
         for device in devices:
             self._on.setdefault(device, []).append(job_id)
 

@@ -67,12 +67,16 @@ def asked_place(
             return Refusal(Reason.MALFORMED, {"elastic": False, "needs_gpus": event.gpus})
         found = _grown(books.ledger, record, devices, event.gpus)
         if found is None:
-            return Refusal(Reason.NO_CAPACITY, {"needs_gpus": event.gpus, "holds_gpus": len(devices)})
+            return _short(books.ledger, devices, event.gpus)
         devices = found
     share = _asked_share(place.share, job, event)
     before, record.job = record.job, job
     refusal = rules.check_resize(books, record, devices, share, now)
     record.job = before
+    if refusal and "used_gpus" in refusal.facts:
+        # The rules have given back for the moment what it holds.
+        used = books.used.get(job.tenant, 0)
+        return Refusal(refusal.reason, refusal.facts | {"used_gpus": used, "needs_gpus": len(devices)})
     return refusal or Placement(devices, share)
 
 
@@ -88,6 +92,19 @@ def _asked_share(share: Share, job: Job, event: ResizeRequested) -> Share:
     return msgspec.structs.replace(
         share, memory_bytes=memory, compute_milli=milli, compute_limit_milli=max(limit, milli)
     )
+
+
+def _short(ledger: Ledger, devices: tuple[int, ...], count: int) -> Refusal:
+    """Too few devices are free; are there some that stand idle because they are drained or down?"""
+    facts: dict[str, object] = {"needs_gpus": count, "holds_gpus": len(devices)}
+    idle = [
+        d
+        for d, node in enumerate(ledger.layout.device_node)
+        if not ledger.residents[d] and (not ledger.usable[d] or ledger.draining[node])
+    ]
+    if idle:
+        return Refusal(Reason.DEVICE_UNAVAILABLE, {"device": idle[0], **facts})
+    return Refusal(Reason.NO_CAPACITY, facts)
 
 
 def _grown(ledger: Ledger, record: JobRecord, devices: tuple[int, ...], count: int) -> tuple[int, ...] | None:

@@ -63,6 +63,7 @@ class Reason(enum.StrEnum):
     LOWER_RANK = "lower-rank"
     FOREIGN_USE = "foreign-use"
     STILL_STARTING = "still-starting"
+    STILL_RESIZING = "still-resizing"
     HELD_BY_USER = "held-by-user"
     AWAITS_JOBS = "awaits-jobs"
     DEPENDENCY_FAILED = "dependency-failed"

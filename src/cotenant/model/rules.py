@@ -289,6 +289,8 @@ def check_resize(
     """May this running job's share or devices change in place?"""
     if record is None or record.status != Status.RUNNING or record.place is None:
         return Refusal(Reason.NOT_RUNNING)
+    if record.settling:
+        return Refusal(Reason.STILL_RESIZING)
     if record.id in books.ledger.leaving:
         return Refusal(Reason.MIN_QUANTUM, {"still_leaving": True})
     if devices != record.place.devices:
@@ -303,7 +305,7 @@ def check_resize(
 def _check_launched(record: JobRecord) -> Refusal | None:
     """A real job goes elsewhere only once its processes are known to run where it is now."""
     if record.settling:
-        return Refusal(Reason.STILL_STARTING, {"still_settling": True})
+        return Refusal(Reason.STILL_RESIZING)
     known = record.process is not None and record.process.serial == record.serial
     return None if known else Refusal(Reason.STILL_STARTING, {"serial": record.serial})
 

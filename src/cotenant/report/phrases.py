@@ -56,6 +56,8 @@ def facts_in_words(facts: dict[str, Any]) -> str:
 def _fact(key: str, value: Any) -> str:
     if key in _JOBS and (jobs := _jobs(value)):
         return f"{key} {jobs}"
+    if key == "device" and type(value) is int and (telling := now_telling()) is not None:
+        return f"device {telling.device(value)}"
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         moment = key.endswith(_MOMENTS)
         for unit, words in _UNITS.items():

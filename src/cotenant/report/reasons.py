@@ -81,6 +81,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "its process is not known to run yet",
         "the start of its process, seconds away",
     ),
+    Reason.STILL_RESIZING: (
+        "an earlier resize of it is under way",
+        "the end of the earlier resize, a step or two away",
+    ),
     Reason.HELD_BY_USER: ("its owner suspended it", "a resume by its owner"),
     Reason.AWAITS_JOBS: ("other jobs must end well before it", "the end of the jobs that it names"),
     Reason.DEPENDENCY_FAILED: (
