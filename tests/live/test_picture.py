@@ -188,8 +188,12 @@ def test_one_device_is_drained_by_itself_and_when_all_are_that_is_why_jobs_wait(
         return view.reason
 
     assert [picture.device_state(d) for d in (0, 1)] == ["up", "drained"]
-    assert reason(1) == "not now: too few devices are free"
-    picture.see([ev.Drained(3.0, 0, device=0)])
+    assert reason(1).startswith("not now: cpu:1 is drained")
+    held = ev.Held(2.5, 1, Reason.NO_CAPACITY, {"needs_gpus": 1, "free_gpus": 0})
+    picture.see([ev.Submitted(2.5, job(3)), ev.Started(2.5, 3, 1, (0,)), held])
+    why = "too few devices are free (needs gpus 1, free gpus 0)"
+    assert reason(1) == f"not now: cpu:1 is drained until cotenant undrain --device cpu:1; {why}"
+    picture.see([ev.Ended(2.8, 3, 1, "done", 1.0), ev.Drained(3.0, 0, device=0)])
     assert reason(1) == "every device is drained until cotenant undrain --device NAME"
     assert reason(2) == "not now: too few devices are free", "it needs none"
     picture.see([ev.Drained(4.0, 0), ev.Undrained(5.0, 0, device=1), ev.Undrained(5.0, 0)])

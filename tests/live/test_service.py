@@ -231,6 +231,57 @@ def test_a_wish_that_contradicts_itself_is_refused_at_once(scene: Scene) -> None
     wish(1, compute_milli=500, memory_bytes=1 << 30)
 
 
+RANGE = {"min_gpus": 1, "max_gpus": 2}
+
+
+def test_a_resize_that_cannot_be_is_refused_at_once_with_its_reason(scene: Scene) -> None:
+    scene.submit(ADA, elastic=RANGE)
+    scene.submit(ADMIN, key="k2", gpus=1)
+    scene.submit(ADMIN, key="k3", elastic=RANGE)
+    scene.submit(ADMIN, key="k4", gpus=0)
+    scene.take_up()
+
+    def wish(job: int, gpus: int, words: str) -> None:
+        asked = Request(key=f"w{job}{gpus}{words}", tenant="", kind="resize", body={"id": job, "gpus": gpus})
+        with pytest.raises(ConflictError) as found:
+            scene.service.command(ADMIN, asked)
+        assert str(found.value) == f"resize: job {job} {words}"
+
+    wish(3, 1, "was submitted without devices, and gets none")
+    scene.happen(ev.Started(11.0, 0, 1, (0,)))
+    wish(0, 2, 'is on 1 device, 2 asked; tenant "ada" may hold 1, and holds 1')
+    scene.happen(ev.Ended(12.0, 0, 1, "done", 1.0), ev.Started(12.0, 1, 1, (0,)))
+    wish(1, 1, "is on 1 device already")
+    wish(1, 2, "is not elastic (max_gpus), so while it runs it keeps its devices (1)")
+    scene.happen(ev.Suspended(13.0, 1, 1, 1.0))
+    wish(1, 2, "is not elastic (max_gpus), and its state was saved on 1 devices")
+    scene.happen(ev.Started(14.0, 1, 1, (0,), resumed=True), ev.Started(14.0, 2, 1, (1,)))
+    wish(2, 2, "is on 1 device, 2 asked; 0 free")
+    scene.happen(ev.Ended(15.0, 1, 1, "done", 1.0), ev.Drained(15.0, 0, device=0))
+    wish(2, 2, "is on 1 device, 2 asked; 0 free; cpu:0 is drained until cotenant undrain --device cpu:0")
+    scene.happen(ev.Undrained(16.0, 0, device=0))
+    more = Request(key="more", tenant="", kind="resize", body={"id": 2, "gpus": 2})
+    assert not scene.service.command(ADMIN, more).again
+
+
+def test_a_range_and_a_resize_under_way_are_told(scene: Scene) -> None:
+    scene.submit(ADMIN, elastic={"min_gpus": 2, "max_gpus": 2})
+    scene.submit(ADMIN, key="k2", elastic=RANGE, gpus=2)
+    scene.take_up()
+    scene.happen(ev.Started(11.0, 1, 1, (0, 1)), ev.Resized(12.0, 1, 1, (0,), in_place=True))
+
+    def wish(job: int, gpus: int) -> None:
+        asked = Request(key=f"w{job}{gpus}", tenant="", kind="resize", body={"id": job, "gpus": gpus})
+        scene.service.command(ADMIN, asked)
+
+    with pytest.raises(ConflictError, match="job 0 is elastic on 2 to 2 devices; 1 asked"):
+        wish(0, 1)
+    with pytest.raises(ConflictError, match=r"an earlier resize of job 1 \(to cpu:0\) is under way"):
+        wish(1, 2)
+    scene.happen(ev.Resettled(13.0, 1, 1, (0,)))
+    wish(1, 2)
+
+
 def test_only_digests_of_tokens_are_kept_and_a_readable_token_is_refused(tmp_path: Path) -> None:
     tenants = Tenants(tmp_path)
     token = tenants.add(TenantRow(name="ada"))

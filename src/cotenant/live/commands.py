@@ -10,7 +10,7 @@ from cotenant.model.jobs import Job
 from cotenant.model.liveports import Request
 from cotenant.model.quantities import format_bytes, parse_bytes
 
-__all__ = ["COMMANDS", "check_command", "check_wish"]
+__all__ = ["COMMANDS", "check_command", "check_gpus", "check_wish"]
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "cancel": ("id",),
@@ -93,6 +93,53 @@ def check_wish(body: dict[str, Any], job: Job, held_milli: int, *, runs: bool) -
             f"resize: nobody knows how much memory job {job.id} needs, so it holds its device alone; "
             "say how much as well (--memory)"
         )
+
+
+def check_gpus(
+    gpus: int, job: Job, holds: int, *, runs: bool, suspended: bool, settles: str, short: str
+) -> None:
+    """Check a wish for another number of devices, as far as its fate can be known at once.
+
+    Parameters
+    ----------
+    holds : int
+        Devices on which it is, or will be.
+    runs, suspended : bool
+        It is on devices; its state is saved.
+    settles : str
+        The devices to which it is just being resized.
+    short : str
+        Why so many are not to be had now; empty where nothing is known against it.
+
+    Raises
+    ------
+    ConflictError
+        Says what stands against it.
+    """
+    if not job.gpus:
+        raise ConflictError(f"resize: job {job.id} was submitted without devices, and gets none")
+    if job.max_gpus and not job.min_gpus <= gpus <= job.max_gpus:
+        raise ConflictError(
+            f"resize: job {job.id} is elastic on {job.min_gpus} to {job.max_gpus} devices; {gpus} asked"
+        )
+    if suspended and gpus != job.gpus and not job.max_gpus:
+        raise ConflictError(
+            f"resize: job {job.id} is not elastic (max_gpus), and its state was saved on {job.gpus} devices"
+        )
+    if not runs:
+        return
+    if settles:
+        raise ConflictError(
+            f"resize: an earlier resize of job {job.id} (to {settles}) is under way; ask again when it is done"
+        )
+    if gpus == holds:
+        raise ConflictError(f"resize: job {job.id} is on {_devices(gpus)} already")
+    if short:
+        raise ConflictError(f"resize: job {job.id} is on {_devices(holds)}, {gpus} asked; {short}")
+
+
+def _devices(count: int) -> str:
+    return f"{count} device" if count == 1 else f"{count} devices"
 
 
 def _whole(kind: str, body: dict[str, Any], key: str, default: int | None = None) -> int:

@@ -27,6 +27,7 @@ Told = Callable[[int, str, dict[str, Any]], None]
 """Number of the event, its kind, and plain facts."""
 
 _KEPT = 5000
+_SHORT = ("no-capacity", "fragmented", "device-unavailable")
 
 
 class Picture(LiveFold):
@@ -228,6 +229,39 @@ class Picture(LiveFold):
                 return f"down: {self._down[device]}"
             return "drained" if self._drained or device in self._drained_devices else "up"
 
+    def free(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Devices on which a job could start, and those that stand idle because they are drained."""
+        with self._lock:
+            empty = [
+                device
+                for device in range(len(self._types))
+                if not self._on.get(device) and device not in self._down and device not in self._foreign
+            ]
+            away = set(empty) if self._drained else self._drained_devices.intersection(empty)
+            return tuple(d for d in empty if d not in away), tuple(sorted(away))
+
+    def drained_words(self) -> str:
+        """Idle devices that are drained, and what would let jobs start there; empty if there is none."""
+        with self._lock:
+            names = [self.name_of(device) for device in self.free()[1]]
+        if not names or self._drained:
+            return f"{names[0]} is drained until cotenant undrain" if names else ""
+        if len(names) == 1:
+            return f"{names[0]} is drained until cotenant undrain --device {names[0]}"
+        return f"{', '.join(names[:8])} are drained until cotenant undrain --device NAME"
+
+    def why_idle(self, entry: Entry) -> str:
+        """Drained devices that stand idle while this job waits for want of devices; empty if it does not."""
+        with self._lock:
+            short = entry.hold in _SHORT and entry.job.gpus and entry.status in ("waiting", "suspended")
+            return self.drained_words() if short and not entry.held else ""
+
+    def held_by(self, tenant: str) -> int:
+        """Devices that the jobs of a tenant hold, those of one job counted where it will be."""
+        with self._lock:
+            entries = [e for e in self._entries.values() if e.job.tenant == tenant and e.status not in ENDED]
+            return sum(len(e.settles or e.devices) for e in entries)
+
     def foreign(self, device: int) -> tuple[int, tuple[int, ...]]:
         """Memory of a device that processes outside the scheduler hold, and their pids."""
         with self._lock:
@@ -268,6 +302,10 @@ class Picture(LiveFold):
         if until:
             kept = "its state is saved; " if entry.status == "suspended" else ""
             return msgspec.structs.replace(found, reason=f"{kept}{until}")
+        if waits and (drained := self.why_idle(entry)):
+            return msgspec.structs.replace(
+                found, reason=found.reason.replace("not now: ", f"not now: {drained}; ", 1)
+            )
         return found
 
     def _starts_nothing(self, entry: Entry) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from cotenant.errors import ConflictError, CotenantError, DeniedError, InputError, NotFoundError
 from cotenant.live.admission import admit, asked_of, job_from
-from cotenant.live.commands import check_command, check_wish
+from cotenant.live.commands import check_command, check_gpus, check_wish
 from cotenant.live.entries import ENDED, Entry
 from cotenant.live.picture import Picture, Told
 from cotenant.live.store import SqlStore
@@ -148,6 +148,8 @@ class LiveService:
         if kind == "resize" and entry is not None and self._is_new(request, view):
             runs = view.status in ("running", "paused")
             check_wish(request.body, entry.job, view.compute_milli, runs=runs)
+            if "gpus" in request.body:
+                self._check_gpus(request.body, entry, runs=runs)
         if kind != "suspend" or entry is None or entry.job.suspendable or waits:
             return
         accepted = self._store.job(view.id)
@@ -156,6 +158,31 @@ class LiveService:
                 f'job {view.id} was submitted with suspend = "none" or suspendable = false: it makes no room; '
                 "cancel it instead"
             )
+
+    def _check_gpus(self, body: dict[str, Any], entry: Entry, *, runs: bool) -> None:
+        """Whether the number of devices is all that is asked for decides if the present one is a mistake."""
+        gpus, holds = int(body["gpus"]), len(entry.settles or entry.devices)
+        if gpus == holds and set(body) - {"id", "key", "gpus"}:
+            return
+        check_gpus(
+            gpus,
+            entry.job,
+            holds,
+            runs=runs,
+            suspended=entry.status == "suspended" or (entry.held and entry.work_s > 0.0),
+            settles=", ".join(map(self._picture.name_of, entry.settles)),
+            short=self._short(entry.job.tenant, gpus - holds) if runs and gpus > holds else "",
+        )
+
+    def _short(self, tenant: str, more: int) -> str:
+        """Why so many more devices are not to be had now; empty if they are, as far as is known here."""
+        row = self._tenants.row(tenant)
+        held = self._picture.held_by(tenant)
+        if row is not None and row.limit_gpus is not None and held + more > row.limit_gpus:
+            return f'tenant "{tenant}" may hold {row.limit_gpus}, and holds {held}'
+        free = len(self._picture.free()[0])
+        drained = self._picture.drained_words()
+        return f"{free} free{'; ' if drained else ''}{drained}" if free < more else ""
 
     def _is_new(self, request: Request, view: JobView) -> bool:
         """Whether it was not accepted before the job ended: then asking again gets the same answer."""
@@ -240,6 +267,9 @@ class LiveService:
         told: dict[str, Any] = msgspec.to_builtins(found)
         told["text"] = text
         told["status"], told["reason"] = view.status, view.reason
+        entry = self._picture.entry(job_id)
+        if entry is not None and (drained := self._picture.why_idle(entry)):
+            told["text"] = f"{text.rstrip()}\nMeanwhile {drained}.\n"
         for step in told["steps"]:
             step["wall"] = self._clock.wall(step["t"])
         return told
