@@ -77,6 +77,7 @@ def _resize(scheduler: Scheduler, number: int, gpus: int) -> None:
     before = len(_events(scheduler, "resettled"))
     assert scheduler.command_on(number, "resize", gpus=gpus).status_code < 300
     until(lambda: len(_events(scheduler, "resettled")) > before, scheduler.said)
+    until(lambda: len(scheduler.job(number)["devices"]) == gpus, scheduler.said)
 
 
 def test_resized_in_place_and_suspended_with_the_same_bits(
