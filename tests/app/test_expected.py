@@ -28,5 +28,5 @@ def test_the_terminal_json_and_explain_tell_it(inside: Run, jobs_csv: Path) -> N
     assert fifo["mean"]["runtime_factor_median"] is None
     told = inside("explain", "o", "--policy", "srtf", "b").stdout
     assert "; expected to run 1m 40s alone on the reference device." in told
-    assert "Ran 1m 40s, expected were 1m 40s: as expected." in told
+    assert "Alone it runs 1m 40s, expected were 1m 40s: as expected." in told
     assert "expected" not in inside("explain", "o", "--policy", "fifo", "b").stdout

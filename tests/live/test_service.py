@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from cotenant.live.store import open_store
 from cotenant.live.tenants import ADMIN, TenantRow, Tenants, sha256_of_token
 from cotenant.live.views import Caller
 from cotenant.model import events as ev
-from cotenant.model.liveports import Accepted, Request
+from cotenant.model.liveports import Accepted, Progress, Request
 from cotenant.model.placement import Share
 
 GIB = 1 << 30
@@ -375,3 +376,19 @@ def test_doctor_looks_again_before_it_tells_of_a_job_that_is_just_starting(scene
     looks = [[], [Found(id=0, attempt=1, serial=1, pid=70, start_ticks=5)]]
     assert [f.level for f in looked_at_again(scene.picture, lambda: looks.pop(0))] == ["ok"]
     assert [f.level for f in looked_at_again(scene.picture, list)] == ["error"]
+
+
+def test_explain_tells_the_end_that_ps_tells(scene: Scene) -> None:
+    scene.happen(ev.Opened(0.0, 1, "0", 0, "fifo", {}, {}, scene.cluster, {}, {"kind": "none"}, {}))
+    scene.submit(name="train")
+    scene.take_up()
+    # A sample that was soon outrun: 4 s of work foreseen, 5 s done by then.
+    scene.happen(ev.Started(0.0, 0, 1, (0,)), ev.Sampled(5.0, 0, 1, 4.0, 3.0, 5.0))
+    scene.picture.report(Progress(id=0, attempt=1, serial=1, steps=40, total=100, step_s=0.5))
+    assert scene.service.job(ADMIN, 0).ends_at == pytest.approx((1040.0, 1037.0, 1043.0))
+    mean, low, high = (time.strftime("%H:%M:%S", time.localtime(t)) for t in (1040.0, 1037.0, 1043.0))
+    told = scene.service.explain(ADMIN, 0)
+    wanted = f"running; as it goes now it will finish at {mean} (between {low} and {high})."
+    assert told["verdict"] == wanted
+    assert wanted in told["text"]
+    assert "when it finishes is not known from this" in told["text"]

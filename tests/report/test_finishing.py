@@ -113,3 +113,16 @@ def test_a_new_attempt_forgets_what_the_last_one_told() -> None:
     finishing.see(ev.Started(60.0, 0, 2, (0,)))
     found = finishing.sampled(ev.Sampled(90.0, 0, 2, 100.0, 80.0, 125.0))
     assert found is not None and found.at_s == pytest.approx(160.0)
+
+
+def test_a_sample_of_a_job_that_has_done_more_than_it_foresaw_tells_no_time(tmp_path: Path) -> None:
+    log = [
+        *_shared_story()[:2],
+        ev.Sampled(40.0, 0, 1, 32.0, 30.0, 34.0),
+        ev.Closed(50.0, 4, 1, 0, running=1),
+    ]
+    (told,) = _steps(_told(tmp_path, *log), "sampled")
+    assert told[1] == (
+        "Sampled after 40s: has done 40s of work, more than the 32s that were foreseen, so when it finishes is "
+        "not known from this."
+    )

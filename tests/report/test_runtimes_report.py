@@ -253,7 +253,7 @@ def test_explain_says_what_was_expected_and_what_came_of_it(tmp_path: Path) -> N
         "Submitted, asks for 1 GPU; nobody ahead; expected to run 1m 40s (between 50s and 3m 20s) alone on the reference device."
     )
     assert first[-1].text == (
-        "Ended: done, 50s of useful work. Ran 50s, expected were 1m 40s (between 50s and 3m 20s): x0.5 as long,"
+        "Ended: done, 50s of useful work. Alone it runs 50s, expected were 1m 40s (between 50s and 3m 20s): x0.5 as long,"
         " inside the interval."
     )
     assert third[-1].text.endswith("x4 as long, longer than the interval.")

@@ -21,7 +21,8 @@ from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
 from cotenant.model.events import Event, encode_event
 from cotenant.model.liveports import Accepted, Clock, Request
-from cotenant.report.explain import explain_events
+from cotenant.report.explain import Explanation, explain_events
+from cotenant.report.phrases import at
 from cotenant.report.telling import told_live
 
 __all__ = ["LiveService", "Standing"]
@@ -254,7 +255,7 @@ class LiveService:
             with self._costs, told_live(self._clock.wall, now, self._picture.name_of):
                 events = (event for _, event in self._store.read())
                 found = explain_events(events, job_id, where="the live log", now_s=now)
-                text = found.text
+                text = (found := _foreseen(found, view, now - self._clock.wall(now), now)).text
         except InputError:
             return {
                 "id": view.id,
@@ -335,6 +336,15 @@ class LiveService:
 
 def _job_of(event: Event) -> int:
     return event.job.id if isinstance(event, ev.Submitted) else int(getattr(event, "id", -1))
+
+
+def _foreseen(found: Explanation, view: JobView, from_wall: float, now: float) -> Explanation:
+    """When it will finish, as ``ps`` tells it: a job tells of its steps more often than the log has samples."""
+    if view.ends_at is None or view.ends_at[0] + from_wall <= now:
+        return found
+    mean, low, high = (at(end + from_wall) for end in view.ends_at)
+    verdict = f"{found.verdict.removesuffix('.')}; as it goes now it will finish at {mean} (between {low} and {high})."
+    return msgspec.structs.replace(found, verdict=verdict)
 
 
 def _veiled(resident: Any) -> Any:

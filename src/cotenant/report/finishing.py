@@ -41,16 +41,17 @@ class Finishing:
             self.started_s = self._since_s = event.t
             self._work_s, self._rate = self._work_s if event.resumed else 0.0, 1.0
         elif isinstance(event, ev.Rated):
-            self._work_s, self._since_s, self._rate = self._work_at(event.t), event.t, event.rate
+            self._work_s, self._since_s, self._rate = self.work_at(event.t), event.t, event.rate
         elif isinstance(event, (ev.Suspended, ev.Ended)):
             self._work_s, self._rate, self._completion = event.work_s, 0.0, None
 
-    def _work_at(self, t: float) -> float:
+    def work_at(self, t: float) -> float:
+        """Useful work so far, in reference-device seconds."""
         return self._work_s + self._rate * (t - self._since_s)
 
     def sampled(self, event: ev.Sampled) -> FinishAt | None:
         """When it will finish if its company stays; None while it makes no progress."""
-        done, rate = self._work_at(event.t), self._rate
+        done, rate = self.work_at(event.t), self._rate
         left, low, high = (max(w - done, _SLOWEST) for w in (event.work_s, event.low_s, event.high_s))
         if rate <= 0.0:
             return None
@@ -67,7 +68,7 @@ class Finishing:
         None if it was not sampled before, or is done by what was told then.
         """
         completion = self._completion
-        part = (self._work_at(t) - self._sampled_s) / self._left_s if completion else 1.0
+        part = (self.work_at(t) - self._sampled_s) / self._left_s if completion else 1.0
         if completion is None or part >= 1.0:
             return None
         completion.progress(max(int(part * _STEPS), completion.done))
@@ -108,12 +109,17 @@ class Foreseen:
     def sampled(self, event: ev.Sampled) -> str:
         """What a sample told."""
         ran_s = format_duration(event.t - self._finishing.started_s)
-        found = self._finishing.sampled(event)
+        done_s, found = self._finishing.work_at(event.t), self._finishing.sampled(event)
         self._changed_s = None
         beside = ""
         if event.co_speed:
             beside = f" Beside its neighbours it runs at {event.co_speed:.2f} of its speed alone."
         when = f"will finish at {_range(found)} if its company stays." if found else "makes no progress now."
+        if found and done_s >= event.work_s:
+            when = (
+                f"has done {format_duration(done_s)} of work, more than the {format_duration(event.work_s)} that "
+                "were foreseen, so when it finishes is not known from this."
+            )
         return f"Sampled after {ran_s}: {when}{beside}"
 
     def carried(self, t: float, stage: Stage, model: str) -> tuple[float, str] | None:

@@ -85,12 +85,14 @@ def _told(expected: tuple[float, float, float]) -> str:
 
 
 def run_against(event: Ended, expected: Expected) -> str:
-    """How long a job that is done did run, against what was expected of it; empty for all others.
+    """How long a job that is done runs alone, which is its work, against what was expected; empty for all others.
+
+    Beside others, held or paused it was longer on its devices, so nothing is said of that here.
 
     >>> run_against(Ended(9.0, 0, 1, "done", 400.0), (100.0, 50.0, 200.0))
-    ' Ran 6m 40s, expected were 1m 40s (between 50s and 3m 20s): x4 as long, longer than the interval.'
+    ' Alone it runs 6m 40s, expected were 1m 40s (between 50s and 3m 20s): x4 as long, longer than the interval.'
     >>> run_against(Ended(9.0, 0, 1, "done", 100.0), (100.0, 100.0, 100.0))
-    ' Ran 1m 40s, expected were 1m 40s: as expected.'
+    ' Alone it runs 1m 40s, expected were 1m 40s: as expected.'
     """
     if not expected or event.outcome != "done" or expected[0] <= 0.0 or event.work_s <= 0.0:
         return ""
@@ -100,4 +102,4 @@ def run_against(event: Ended, expected: Expected) -> str:
     if low < high:
         where = "shorter than" if work_s < low else "longer than"
         verdict += f", {'inside' if within(work_s, low, high) else where} the interval"
-    return f" Ran {format_duration(work_s)}, expected were {_told(expected)}: {verdict}."
+    return f" Alone it runs {format_duration(work_s)}, expected were {_told(expected)}: {verdict}."
