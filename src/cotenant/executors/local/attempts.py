@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import struct
 import time
@@ -17,6 +18,8 @@ from cotenant.model.liveports import AttemptEnded
 from cotenant.model.placement import Share
 
 __all__ = ["Attempt", "Reading"]
+
+_FRAME = re.compile(r"(frame )?#\d+\b")
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -138,13 +141,15 @@ class Attempt:
         said = str(found.get("detail", ""))
         if not self.spec.get("places") or found.get("outcome") != "failed":
             return said
+        if found.get("signal"):
+            # Whatever its processes wrote after that is no reason: they lost their supervisor.
+            return f"its supervisor was {said}"
         why = str(layout.read_json(f"{self.folder}/placed").get("why") or "")
-        with contextlib.suppress(OSError, IndexError):
+        with contextlib.suppress(OSError):
             with open(f"{self.folder}/stderr.log", "rb") as file:  # noqa: PTH123
                 file.seek(max(os.fstat(file.fileno()).st_size - 2048, 0))
-                last = file.read().decode(errors="replace").strip().splitlines()[-1]
-            # The last line of a traceback is the error and what to do.
-            why = why if "without a step" in why else f"{why or said}: {last[:400]}"
+                last = _message(file.read().decode(errors="replace"))
+            why = why if "without a step" in why or not last else f"{why or said}: {last[:400]}"
         return why or said
 
     def _ago_s(self, found: dict[str, Any]) -> float:
@@ -285,6 +290,17 @@ class Attempt:
         if self._status >= 0:
             os.close(self._status)
             self._status = -1
+
+
+def _message(text: str) -> str:
+    """The last line that says something: of a traceback the error and what to do, no frame of a stack.
+
+    >>> _message("Traceback:\\n  a()\\nKeyError: 'a'\\nframe #1: c10::run() + 0x1 (libc10.so)\\n#2 main\\n")
+    "KeyError: 'a'"
+    """
+    lines = [line.rstrip() for line in text.splitlines()]
+    said = [line for line in lines if line and not line[0].isspace() and not _FRAME.match(line)]
+    return said[-1] if said else ""
 
 
 def make_status(path: str) -> None:
