@@ -383,6 +383,43 @@ def test_a_learning_rate_changed_on_the_way_is_found_at_its_step(logged: Any) ->
     assert found.evidence.endswith("settings differ: group 0: lr 0.1 and 0.05")  # type: ignore[union-attr]
 
 
+def test_a_schedule_that_differs_is_told_with_both_values(
+    logged: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedules = torch.optim.lr_scheduler
+
+    def train(name: str, make: Callable[[Any], Any], before: Any = nothing) -> Any:
+        keep = elastic.Run.keep
+
+        def kept(run: Any, optimizer: Any) -> None:
+            keep(run, optimizer, scheduler=make(optimizer))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(elastic.Run, "keep", kept)
+            return logged(name, begun=before)
+
+    a = train("a", lambda o: schedules.OneCycleLR(o, 0.1, total_steps=STEPS))
+    b = train("b", lambda o: schedules.OneCycleLR(o, 0.2, total_steps=STEPS))
+    found = diff.compare(a, b)
+    assert place(found) == (0, None, "optimiser", None, "lr of optimizer group 0")
+    told = found.evidence  # type: ignore[union-attr]
+    assert "max_lr of optimizer group 0 0.1 and 0.2" in told
+    assert "base_lrs of scheduler [0.004] and [0.008]" in told
+
+    a, b = (train(f"s{gamma}", lambda o, gamma=gamma: schedules.StepLR(o, 9, gamma)) for gamma in (0.1, 0.5))
+    found = diff.compare(a, b)
+    assert place(found) == (0, None, "optimiser", None, "gamma of scheduler")
+    assert found.evidence.endswith("; settings differ: gamma of scheduler 0.1 and 0.5")  # type: ignore[union-attr]
+
+    def lose(at: Place) -> None:
+        if at.at(2):
+            at.run._parts["scheduler"]["scheduler"].last_epoch = 7
+
+    found = diff.compare(a, train("lost", lambda o: schedules.StepLR(o, 9, 0.1), lose))
+    assert place(found)[:3] == (2, None, "optimiser")
+    assert "last_epoch of scheduler 0 and 7" in found.evidence  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "compile_", [lambda m: torch.compile(m, backend="eager"), None], ids=["function", "method"]
 )
@@ -430,6 +467,47 @@ def test_of_several_inner_loops_the_first_that_differs_is_found(tmp_path: Path) 
     assert place(diff.compare(a, b)) == (0, None, "optimiser", "1", "1.weight")
 
 
+class TwoLoops:
+    """The guide's GAN; the turn of worker 2 at step 1 is given to ``change`` with the name of its loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def train(self, name: str, change: Callable[[str, Any], None] = lambda loop, net: None) -> logs.Log:
+        run = elastic.Run(4, seed=5, threads=1, digests=self.folder / name)
+        net = nn.ModuleDict({"maker": nn.Linear(3, 3), "judge": nn.Linear(3, 1)})
+        optimizers = {loop: torch.optim.SGD(net[loop].parameters(), 0.1) for loop in ("judge", "maker")}
+        net, loader = run.prepare(net, Pictures(), 2)
+        run.keep(list(optimizers.values()))
+        for step in run.steps(loader, 1):
+            for loop, optimizer in optimizers.items():
+                for worker, (x, _) in enumerate(step.turn(optimizer)):
+                    fake = net["maker"](x)
+                    net["judge"](fake if loop == "maker" else fake.detach()).square().mean().backward()
+                    if (step.number, worker) == (1, 2):
+                        change(loop, net)
+                optimizer.step()
+                optimizer.zero_grad()
+        return logs.read(self.folder / name)
+
+
+@pytest.mark.parametrize("loop", ["judge", "maker"])
+def test_of_two_loops_the_gradients_that_count_are_compared(tmp_path: Path, loop: str) -> None:
+    def rounded(of: str) -> Callable[[str, Any], None]:
+        def change(here: str, net: Any) -> None:
+            if here == loop:
+                net[of].weight.grad *= 1 + 2**-20
+
+        return change
+
+    gan = TwoLoops(tmp_path)
+    a, b = gan.train("a"), gan.train("b", rounded(loop))
+    found = diff.compare(a, b)
+    assert place(found) == (1, 2, "kernel", loop, f"{loop}.weight")
+    if loop == "maker":  # the judge's are there as well, and are dropped
+        assert diff.compare(a, gan.train("c", rounded("judge"))) is None
+
+
 # -- several processes -------------------------------------------------------------
 
 
@@ -455,6 +533,20 @@ def test_one_and_three_processes_have_the_same_digests(played: Any) -> None:
     assert alone.records == three.records
     assert three.contradictions == []
     assert diff.compare(alone, three) is None
+
+
+def test_a_gan_of_two_loops_has_the_same_digests_on_any_number_of_processes(played: Any) -> None:
+    alone, *others = (played(f"on {number}", number, script="loops.py") for number in (1, 2, 3))
+    assert len(alone.steps) == 10
+    assert alone.parts(0) == [0, 1]
+    for log in others:
+        assert log.contradictions == []
+        assert diff.compare(alone, log) is None
+        assert alone.records == log.records
+    given = {key[2]: record["gradients"] for key, record in alone.records.items() if key[1] == "turn"}
+    maker = [name.startswith("maker.") for name in alone.parameters]
+    assert [one is None for one in given[0]] == maker
+    assert [one is not None for one in given[1]] == maker
 
 
 def test_a_run_of_which_a_process_is_killed_has_the_same_digests(played: Any, tmp_path: Path) -> None:

@@ -156,6 +156,19 @@ def test_what_differs_decides_the_grade(name: str, left: str, capsys: Any) -> No
         identity.judge(there, here, elastic.Grade.BITWISE, "file")
 
 
+def test_another_number_of_blocks_is_told_as_such_and_not_at_all_in_an_order_without_blocks() -> None:
+    there = {"order": "blocks", "leaves": "3"}
+    assert identity.grade(there, there | {"leaves": "4"}) == (
+        elastic.Grade.STATISTICAL,
+        ["blocks (max_processes) 3 -> 4"],
+    )
+    sequence = {"order": "sequence", "leaves": "6"}
+    assert identity.grade(there, sequence) == (elastic.Grade.STATISTICAL, ["order blocks -> sequence"])
+    assert identity.grade(sequence, there)[1] == ["order sequence -> blocks"]
+    more = sequence | {"logical workers": "8", "leaves": "8"}
+    assert identity.grade(sequence | {"logical workers": "6"}, more)[1] == ["logical workers 6 -> 8"]
+
+
 def _run(
     folder: Path | None = None, steps: int = 99, leaves: bool = True, **more: Any
 ) -> tuple[elastic.Run, Any, int]:

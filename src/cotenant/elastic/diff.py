@@ -22,6 +22,8 @@ ADVICE = {
 """What to look at, by cause."""
 _SAME = ("logical workers", "samples", "batch size of a worker")
 """Runs that differ in one of these have no step in common."""
+_TOLD = 8
+"""So many settings are told with their values."""
 
 
 class Difference(NamedTuple):
@@ -92,8 +94,9 @@ def compare(a: Log, b: Log) -> Difference | None:
     reasons = incomparable(a, b)
     if reasons:
         raise InputError(f"these runs cannot be compared: {'; '.join(reasons)}")
-    for step in sorted(set(a.steps) & set(b.steps)):
-        found = _state(step, a, b)
+    steps = sorted(set(a.steps) & set(b.steps))
+    for step in steps:
+        found = _state(step, a, b, begin=step == steps[0])
         for part in sorted({*a.parts(step), *b.parts(step)}):
             found = found or _turns(step, part, a, b) or _sum(step, part, a, b) or _updates(step, part, a, b)
         found = found or _after(step, a, b)
@@ -147,13 +150,27 @@ class _Pair(NamedTuple):
                 found.append(f"optimiser {name!r}")
         return found
 
+    def settings(self) -> dict[str, str]:
+        """What optimisers, schedules and scalers are set to otherwise, by ``lr of optimizer group 0``, with both values."""
+        one, other = self.one["settings"], self.other["settings"]
+        found = {}
+        for label in {**one, **other}:
+            there, here = one.get(label), other.get(label)
+            if there is None or here is None:
+                found[label] = f"{label}: only in the {'second' if there is None else 'first'} run"
+                continue
+            for name in _differ(there, here):
+                values = f"{there.get(name, 'none')} and {here.get(name, 'none')}"
+                found[f"{name} of {label}"] = f"{name} of {label} {values}"
+        return found
+
     def event(self, *, outputs: bool = False) -> events.Found | None:
         """The first event of a turn that differs."""
         given = (self.a.modules, self.one["events"], self.b.modules, self.other["events"])
         return events.first(*given, outputs=outputs)
 
 
-def _state(step: int, a: Log, b: Log) -> Difference | None:
+def _state(step: int, a: Log, b: Log, *, begin: bool) -> Difference | None:
     one, other = a.before(step), b.before(step)
     if one is None or other is None:
         return None
@@ -167,11 +184,20 @@ def _state(step: int, a: Log, b: Log) -> Difference | None:
     if names:
         return Difference(step, None, "state", _of(names), names, f"the optimiser's state: it {why}")
     names = pair.plain("rest")
-    if names and one["step"] == other["step"] and one["when"] == other["when"]:
-        return Difference(
-            step, None, "state", None, names, f"what is kept beside model and optimiser: they {why}"
-        )
-    return None
+    if not names or one["step"] != other["step"] or one["when"] != other["when"]:
+        return None
+    settings = pair.settings()
+    if begin and all(name.startswith(("scheduler", "scaler")) for name in names):
+        told = f"parameters and buffers are the same before the step{_set(settings)}"
+        return Difference(step, None, "optimiser", None, list(settings) or names, told)
+    why = "what is kept beside model and optimiser: it differs before the step, and nothing was seen to differ earlier"
+    return Difference(step, None, "state", None, names, why + _set(settings))
+
+
+def _set(settings: Mapping[str, str]) -> str:
+    texts = list(settings.values())
+    more = f", and {len(texts) - _TOLD} more" if len(texts) > _TOLD else ""
+    return f"; settings differ: {', '.join(texts[:_TOLD])}{more}" if texts else ""
 
 
 def _turns(step: int, part: int, a: Log, b: Log) -> Difference | None:
@@ -320,5 +346,5 @@ def _after(step: int, a: Log, b: Log) -> Difference | None:
     names = pair.optimizers() + pair.plain("rest")
     if names:
         why = "parameters are the same at the end of the step; state of the optimiser, schedule or scaler is not"
-        return Difference(step, None, "optimiser", None, names, why)
+        return Difference(step, None, "optimiser", None, names, why + _set(pair.settings()))
     return None

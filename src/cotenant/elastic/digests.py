@@ -7,10 +7,12 @@ lists of digests, in the order of the names in the line ``run`` at the file's be
 kind       what it holds
 =========  ==============================================================================================
 run        names, what the bits depend on, and which process this is; again when it has become another
-state      before a step and after it: parameters, buffers of worker 0, optimisers, and whatever else is kept
-turn       of one worker: samples, batch, generators and buffers before and after, modules' events, gradients
-sum        the mean gradients of all workers
-update     at the end of an optimiser's step: what it was given, its settings, and what it made
+state      before a step and after it: parameters, buffers of worker 0, optimisers, and whatever else is kept;
+           settings of optimisers, schedulers and scalers
+turn       of one worker: samples, batch, generators and buffers before and after, modules' events, gradients of
+           the parameters that its loop is for
+sum        the mean gradients of all workers, of these parameters
+update     at the end of an optimiser's step: gradients of its own parameters, its settings, and what it made
 =========  ==============================================================================================
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from cotenant.errors import InputError
 
 __all__ = ["EVERY", "FOLDER", "FORMAT", "Digests", "wanted"]
 
-FORMAT = 2
+FORMAT = 3
 FOLDER = "COTENANT_ELASTIC_DIGESTS"
 """Environment variable: the folder to write to."""
 EVERY = "COTENANT_ELASTIC_DIGESTS_EVERY"
@@ -66,6 +68,7 @@ class Digests:
         self._told: dict[str, Any] = {}
         self._step, self.active, self._complete = 0, False, -1
         self._turn: dict[str, Any] = {}
+        self._summed: set[int] = set()
         self._updates = self._part = 0
         self._known: dict[tuple[int, str], tuple[Any, int, int]] = {}
         for name, one in parts["optimizer"].items():
@@ -114,8 +117,13 @@ class Digests:
 
     # -- the step --------------------------------------------------------------------
 
-    def begin(self, step: int) -> None:
-        """Decide whether this step is logged; the state it begins with, if nobody knows it yet."""
+    def begin(self, step: int, summed: Sequence[Any]) -> None:
+        """Decide whether this step is logged; the state it begins with, if nobody knows it yet.
+
+        ``summed`` are the parameters whose gradients this inner loop sums. Those of others are no part of the
+        training: what is there depends on which turns this process has had.
+        """
+        self._summed = {id(parameter) for parameter in summed}
         if self.active and step == self._step:  # one of several inner loops
             self._part += 1
             self._calls.attach()
@@ -152,14 +160,19 @@ class Digests:
                 notes=dict(context.notes),
                 left=self._buffers(),
                 since=since,
-                gradients=None if since is None else self._gradients(),
+                gradients=None if since is None else self._gradients(self._summed),
             )
 
     def summed(self) -> None:
         """The mean over all workers."""
         if self.active:
             self._calls.detach()
-            self._write(kind="sum", step=self._step, part=self._part, gradients=self._gradients(once=True))
+            self._write(
+                kind="sum",
+                step=self._step,
+                part=self._part,
+                gradients=self._gradients(self._summed, once=True),
+            )
 
     def updated(self) -> None:
         """The state after the step."""
@@ -175,25 +188,27 @@ class Digests:
 
     def _stepped(self, name: str, optimizer: Any) -> None:
         if self.active:
+            groups = optimizer.param_groups
+            own = {id(parameter) for group in groups for parameter in group["params"]}
             self._write(
                 kind="update",
                 step=self._step,
                 part=self._part,
                 number=self._updates,
                 optimizer=name,
-                settings=[_plain(group) for group in optimizer.param_groups],
-                gradients=self._gradients(once=True),
+                settings=[_plain(group) for group in groups],
+                gradients=self._gradients(own, once=True),
                 parameters=self._parameters(),
                 state=self._of_optimizer(name, optimizer),
             )
             self._updates += 1
 
-    def _gradients(self, *, once: bool = False) -> list[int | None]:
+    def _gradients(self, own: Set[int], *, once: bool = False) -> list[int | None]:
         """With ``once`` those that nobody wrote to since they were last digested so are not read again."""
+        grads = [p.grad if id(p) in own else None for _, p in self._named]
         if not once:
-            return [of_many([p.grad]) for _, p in self._named]
-        grads = enumerate(p.grad for _, p in self._named)
-        return [None if grad is None else self._once((place, "grad"), grad) for place, grad in grads]
+            return [of_many([grad]) for grad in grads]
+        return [None if grad is None else self._once((n, "grad"), grad) for n, grad in enumerate(grads)]
 
     def _parameters(self) -> list[int]:
         return [of_tensor(p) for _, p in self._named]
@@ -226,12 +241,17 @@ class Digests:
         return digest
 
     def _state(self, when: str) -> None:
-        rest = {
-            f"{kind} {name}": of_value(one.state_dict())
-            for kind in ("scheduler", "scaler", "extra")
-            for name, one in self._parts.get(kind, {}).items()
-            if hasattr(one, "state_dict")
-        }
+        rest, settings = dict[str, int](), dict[str, Any]()
+        for name, one in self._parts["optimizer"].items():
+            for number, group in enumerate(getattr(one, "param_groups", ())):
+                settings[f"{_label('optimizer', name)} group {number}"] = _plain(group)
+        for kind in ("scheduler", "scaler", "extra"):
+            for name, one in self._parts.get(kind, {}).items():
+                if hasattr(one, "state_dict"):
+                    label, state = _label(kind, name), one.state_dict()
+                    rest[label] = of_value(state)
+                    if kind != "extra":
+                        settings[label] = _plain(state)
         self._write(
             kind="state",
             step=self._step,
@@ -240,6 +260,7 @@ class Digests:
             buffers=self._buffers(),
             optimizer={name: self._of_optimizer(name, one) for name, one in self._parts["optimizer"].items()},
             rest=rest,
+            settings=settings,
         )
 
 
@@ -260,16 +281,38 @@ def _parts(batch: Any) -> dict[str, int]:
     return {"batch": of_value(batch)}
 
 
-def _plain(group: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of a parameter group: learning rate and so on."""
-    kept = {key: value for key, value in group.items() if key != "params"}
-    return {key: value if _simple(value) else of_value(value) for key, value in sorted(kept.items())}
+def _label(kind: str, name: str) -> str:
+    """An object that is kept: the only one of its kind is named like it."""
+    return name if name == kind else f"{kind} {name}"
+
+
+def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a parameter group or a schedule, the learning rate first: ``{"lr": 0.1, "phases[0].end": 3}``."""
+    found = {
+        name: value for key, item in state.items() if key != "params" for name, value in _flat(str(key), item)
+    }
+    return dict(sorted(found.items(), key=lambda pair: (pair[0] != "lr", pair[0])))
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(f"{name}.{key}", item)
+    elif _simple(value):
+        yield name, value
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            yield from _flat(f"{name}[{number}]", item)
+    else:
+        yield name, f"digest {of_value(value):08x}"
 
 
 def _simple(value: Any) -> bool:
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, (list, tuple)):
         return all(_simple(item) for item in value)
-    return value is None or isinstance(value, (bool, int, float, str))
+    if isinstance(value, float):
+        return value == value  # noqa: PLR0124 - what is not a number is not equal to itself in a comparison
+    return value is None or isinstance(value, (bool, int, str))
 
 
 def wanted(given: str | Path | bool | None, every: int, state: Path | None) -> tuple[Path, int] | None:

@@ -10,6 +10,9 @@ from cotenant.errors import StateError
 
 __all__ = ["Grade", "environment", "grade", "judge"]
 
+_WORDS = {"leaves": "blocks (max_processes)"}
+"""What is told by another name than it is kept by. In other orders than ``blocks`` it is the number of workers."""
+
 
 class Grade(IntEnum):
     """How much a continued run has in common with one that was never changed."""
@@ -87,7 +90,10 @@ def grade(there: Mapping[str, str], here: Mapping[str, str]) -> tuple[Grade, lis
     (<Grade.STATISTICAL: 1>, ['torch 2.6 -> 2.7'])
     """
     names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
-    found = [f"{name} {there.get(name, 'none')} -> {here.get(name, 'none')}" for name in names]
+    told = [name for name in names if name != "leaves" or there.get("order") == here.get("order") == "blocks"]
+    found = [
+        f"{_WORDS.get(name, name)} {there.get(name, 'none')} -> {here.get(name, 'none')}" for name in told
+    ]
     if not names:
         return Grade.BITWISE, []
     return (Grade.CHANGED if any(name in _MEANING for name in names) else Grade.STATISTICAL), found

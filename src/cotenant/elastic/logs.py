@@ -23,7 +23,14 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
         "modules": list,
         "rank": int,
     },
-    "state": {"when": str, "parameters": list, "buffers": list, "optimizer": dict, "rest": dict},
+    "state": {
+        "when": str,
+        "parameters": list,
+        "buffers": list,
+        "optimizer": dict,
+        "rest": dict,
+        "settings": dict,
+    },
     "turn": {
         "part": int,
         "worker": int,

@@ -8,6 +8,7 @@ from typing import Any
 
 from cotenant.elastic.contexts import Context
 from cotenant.elastic.digests import Digests
+from cotenant.elastic.parts import WHOLE, Part
 from cotenant.elastic.process import Process
 from cotenant.elastic.sharded_process import ShardedProcess
 
@@ -24,9 +25,9 @@ class _Recorded(Process):
         super().open()
         self.log.settled(self)
 
-    def begin_turns(self, *given: Any, **more: Any) -> None:
-        self.log.begin(self.place.step)
-        super().begin_turns(*given, **more)
+    def begin_turns(self, part: Part = WHOLE) -> None:
+        self.log.begin(self.place.step, part.of(self.parameters))
+        super().begin_turns(part)
 
     def turns(self) -> Iterator[Any]:
         for batch in super().turns():
@@ -75,8 +76,8 @@ class _RecordedWhole(_Recorded):
         self.log.settled(self)
         self._separate()  # also if a step is taken again
 
-    def begin_turns(self, *given: Any, **more: Any) -> None:
-        super().begin_turns(*given, **more)
+    def begin_turns(self, part: Part = WHOLE) -> None:
+        super().begin_turns(part)
         self._separate()
 
     def _separate(self) -> None:
