@@ -617,8 +617,8 @@ DAMAGE: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "no JSON": (lambda _: ["hello"], r"jsonl:1: not a line of a log of digests \(damaged"),
     "a list": (lambda _: ["[1, 2]", ""], r"jsonl:1: not a line of a log of digests"),
     "an older format": (
-        lambda lines: [lines[0].replace('"format":2', '"format":1'), *lines[1:]],
-        r"jsonl:1: format 1, this version of cotenant reads 2",
+        lambda lines: [lines[0].replace('"format":3', '"format":2'), *lines[1:]],
+        r"jsonl:1: format 2, this version of cotenant reads 3",
     ),
     "a field lost": (
         lambda lines: [*lines[:2], lines[2].replace('"worker"', '"walker"'), *lines[3:]],
@@ -665,7 +665,8 @@ def test_two_models_in_one_folder_are_refused_and_two_runs_contradict_each_other
     logged("a")
     log = logged("a", optimizer=lambda p: torch.optim.SGD(p, lr=0.2))
     assert len(log.contradictions) > 5
-    assert "has another update than a file before it" in log.contradictions[0]
+    assert "has another before than a file before it (settings)" in log.contradictions[0]
+    assert "has another update than a file before it" in log.contradictions[1]
     with pytest.raises(InputError, match="two runs of different models in one folder"):
         logged("a", model=lambda: nn.Linear(3, 4))
 
