@@ -30,7 +30,10 @@ import torch
 from torch.utils.data import TensorDataset
 from cotenant import elastic
 
-run = elastic.Run(workers=4, max_processes=2, threads=1)
+def make():
+    return elastic.Run(workers=4, max_processes=1 if sys.argv[1] == "few" else 2, threads=1)
+
+run = make()
 model, loader = run.prepare(torch.nn.Linear(3, 1), TensorDataset(torch.ones(800, 3)), 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 run.keep(optimizer)
@@ -40,6 +43,11 @@ for step in run.steps(loader, epochs=100):
             raise ValueError("bad sample\\nin the second line")
         model(x).sum().backward()
     optimizer.step()
+    if sys.argv[1] == "all killed" and step.number == 1:
+        if Path("killed").exists():
+            break
+        Path("killed").touch()
+        os.kill(os.getpid(), 9)
     if sys.argv[1] == "go on":
         Path("pid" + str(os.getpid())).touch()
         time.sleep(0.02)
@@ -114,6 +122,38 @@ def test_one_traceback_with_worker_and_step(script: Path, capfd: Any) -> None:
     )
 
 
+def test_what_cotenant_refuses_is_told_with_the_scripts_own_lines_only(script: Path, capfd: Any) -> None:
+    supervisor = Supervisor([sys.executable, str(script), "few"], 2, 2, threads=1)
+    assert supervisor.run() == 1
+    said = capfd.readouterr().err
+    assert said.count("Traceback") == 1 and said.count('  File "') == 2 == said.count(f'  File "{script}"')
+    assert "return elastic.Run(workers=4" in said and "check_wanted" not in said
+    assert "\nInputError: up to 2 processes are to be started, the run is made for 1 at most" in said
+
+
+def test_without_state_a_run_that_was_killed_altogether_says_that_it_begins_again(
+    script: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(script.parent)
+    assert Supervisor([sys.executable, str(script), "all killed"], 1, 1, threads=1).run() == 0
+    said = capfd.readouterr().err
+    words = "cotenant: all processes were killed and nothing was saved: it begins again at step 0; elastic.Run(state=...) keeps checkpoints\n"
+    assert said.count("all processes were killed") == 1 == said.count(words)
+
+
+def test_when_no_more_are_replaced_the_option_is_named() -> None:
+    class Killed:
+        pid = 1
+
+        def poll(self) -> int:
+            return -9
+
+    told: list[str] = []
+    supervisor = Supervisor([], 1, 1, restarts=1, tell=told.append, start=lambda _: Killed())
+    assert supervisor.run() == 137
+    assert told[-1] == "2 processes were killed, --restarts 1: it ends"
+
+
 def test_ctrl_c_is_the_supervisors_and_without_it_each_process_says_so_in_a_line(script: Path) -> None:
     with started(script) as process:
         pids = going(script)
@@ -124,7 +164,7 @@ def test_ctrl_c_is_the_supervisors_and_without_it_each_process_says_so_in_a_line
         process.kill()
         ended(pids)
     said = script.with_name("told").read_text()
-    assert "Traceback" not in said
+    assert "Traceback" not in said and "frame #" not in said
     lines = sorted(line for line in said.splitlines() if "the supervisor that started it is gone" in line)
     assert [line.split(",")[0] for line in lines] == ["cotenant: process 0", "cotenant: process 1"]
 
@@ -140,6 +180,8 @@ def test_a_process_that_finds_no_supervisor_does_not_wait_for_it(monkeypatch: py
 def test_a_control_file_that_cannot_be_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no folder .*none; make it first"):
         Control(tmp_path / "none" / "wanted")
+    with pytest.raises(InputError, match="it is a folder; name a file"):
+        Control(tmp_path)
     control = Control(tmp_path / "wanted")
     assert control.news().processes is None
     (tmp_path / "wanted").mkdir()

@@ -117,8 +117,9 @@ def test_a_control_file_orders_only_what_is_new(tmp_path: Path) -> None:
 def test_places_and_limits_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1 places for up to 2 processes"):
         Supervisor([], 1, 2, slots=[A])
-    with pytest.raises(InputError, match="must be more than 0 seconds"):
-        Supervisor([], 1, 2, hang_after_s=0.0)
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match=f"--hang-after {wrong:g}: it must be more than 0 seconds"):
+            Supervisor([], 1, 2, hang_after_s=wrong)
     supervisor = Supervisor([], 1, 2)
     with pytest.raises(InputError, match="3 places: this run takes 1 to 2"):
         supervisor.place([A, B, C])

@@ -28,7 +28,9 @@ def add_to(app: typer.Typer) -> None:
 def run(
     command: Annotated[list[str], typer.Argument(help="The training script and its arguments, after --.")],
     *,
-    elastic: Annotated[str, typer.Option("--elastic", metavar="MIN:MAX", help="Fewest and most processes.")],
+    elastic: Annotated[
+        str, typer.Option("--elastic", metavar="MIN:MAX", help="Fewest and most processes; 3 is 3:3.")
+    ],
     control: Annotated[
         Path | None,
         typer.Option(

@@ -7,19 +7,29 @@ import datetime
 import functools
 import os
 import signal
+import subprocess
 import sys
+import sysconfig
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cotenant.elastic.members import ADDRESS, reachable
+from cotenant.errors import CotenantError
 
 if TYPE_CHECKING:
     from cotenant.elastic.process import Process
 
-__all__ = ["ask_first", "install", "interrupts_ignored", "watch"]
+__all__ = ["FOREIGN", "ask_first", "install", "start_process", "watch"]
 
+_QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""Set for each process: PyTorch's store warns with 50 lines of C++ when the supervisor is gone, which we say in one."""
+_PLACES = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+FOREIGN = tuple(f"{Path(place).resolve()}{os.sep}" for place in [*_PLACES, str(Path(__file__).parents[1])])
+"""Where code lies that is not the user's: Python, what is installed, cotenant."""
 _FIRST, _TOLD = "failed", "failed/told"
 _LIMIT_S = 2.0
 _watched: list[Process] = []
@@ -32,9 +42,9 @@ def install() -> None:
         sys.excepthook = functools.partial(_tell, sys.excepthook)
 
 
-def watch(process: Process) -> None:
+def watch(watched: Process) -> None:
     """Its step and logical worker are told, too."""
-    _watched[:] = [process]
+    _watched[:] = [watched]
 
 
 def ask_first(asked: Callable[[BaseException], None]) -> None:
@@ -43,7 +53,7 @@ def ask_first(asked: Callable[[BaseException], None]) -> None:
 
 
 @contextlib.contextmanager
-def interrupts_ignored() -> Iterator[None]:
+def _interrupts_ignored() -> Iterator[None]:
     """What is started meanwhile is not interrupted by Ctrl-C, which goes to all of a terminal's processes."""
     before = None
     with contextlib.suppress(ValueError):  # not in the main thread
@@ -53,6 +63,14 @@ def interrupts_ignored() -> Iterator[None]:
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
+
+
+def start_process(command: Sequence[str], threads: int, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start one of a run, with these environment variables added."""
+    # Large pages: memory that PyTorch takes anew at every step costs half as much.
+    env = {"OMP_NUM_THREADS": str(threads), "THP_MEM_ALLOC_ENABLE": "1", **_QUIET, **os.environ, **more}
+    with _interrupts_ignored():
+        return subprocess.Popen(command, env=env)  # noqa: S603
 
 
 def _tell(
@@ -67,7 +85,14 @@ def _tell(
         sys.stderr.write(f"cotenant: {where} ends: the supervisor that started it is gone\n")
     elif store.compare_set(_FIRST, "", name).decode() == name:
         sys.stderr.write(f"cotenant: {where} failed:\n")
-        before(kind, error, trace)
+        own = [one for one in traceback.extract_tb(trace) if not one.filename.startswith(("<", *FOREIGN))]
+        if isinstance(error, CotenantError) and own:
+            # It says what to do; through which of our functions it came helps nobody.
+            sys.stderr.write(
+                f"Traceback, your code:\n{''.join(traceback.format_list(own))}{kind.__name__}: {error}\n"
+            )
+        else:
+            before(kind, error, trace)
         sys.stderr.flush()
         store.set(_TOLD, "yes")
     else:
@@ -82,10 +107,10 @@ def _tell(
 def _place() -> str:
     if not _watched:
         return ""
-    process = _watched[0]
-    if process.in_turns and process.worker is not None:
-        return f", logical worker {process.worker}, step {process.place.step}"
-    return f", step {process.place.step}"
+    mine = _watched[0]
+    if mine.in_turns and mine.worker is not None:
+        return f", logical worker {mine.worker}, step {mine.place.step}"
+    return f", step {mine.place.step}"
 
 
 def _store(host: str, port: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from cotenant.elastic import ddp, identity, state
 from cotenant.elastic.contexts import Buffers, Context
+from cotenant.elastic.members import Member
 from cotenant.elastic.sampling import Data, Mark
 from cotenant.elastic.settings import Settings
 from cotenant.elastic.sparse import tables
@@ -52,6 +53,7 @@ class Held:
     ) -> None:
         self.settings, self.loader, self.objects = settings, loader, objects
         self.place = Place()
+        self._member = Member.from_environment()
         self.rank, self.saved = 0, -1
         self.grade = identity.Grade.BITWISE
         self.in_turns = False
@@ -111,6 +113,10 @@ class Held:
         if self.settings.order == "ddp":
             own |= ddp.identity()
         return own | self.loader.identity() | identity.environment(self._all, self.optimizers)
+
+    def all_killed(self) -> bool:
+        """Whether that has happened in this run."""
+        return self._member is not None and self._member.has("all-killed")
 
     def load(self) -> None:
         """Newest state of the folder, if there is one."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from cotenant.errors import InputError
 
 __all__ = ["EXCHANGE", "JOIN", "SCRIPT", "TURNS", "Hung", "is_stopped"]
 
@@ -33,9 +36,15 @@ class Hung:
     limit_s : float, optional
         So long a process may be at its turns, or at what the script does between them, before it counts as
         hung; None is for ever.
+
+    Raises
+    ------
+    InputError
     """
 
     def __init__(self, limit_s: float | None) -> None:
+        if limit_s is not None and not 0 < limit_s < math.inf:
+            raise InputError(f"--hang-after {limit_s:g}: it must be more than 0 seconds, and a number")
         self._limit_s = limit_s
         self._looked_s: float | None = None
         self._still: dict[str, float] = {}

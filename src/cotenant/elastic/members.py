@@ -2,7 +2,7 @@
 
 The supervisor keeps the store. Keys that it writes: ``generation`` (number of the newest), ``members/G``
 (their names, in order of rank), ``retire/NAME``, ``lost/G``, ``stop``, ``checkpoint`` (how many were
-ordered), ``tell`` (processes are to say what they do). Keys that processes write: ``ready/NAME`` (waits
+ordered), ``all-killed`` (once nobody was left), ``tell`` (processes are to say what they do). Keys that processes write: ``ready/NAME`` (waits
 for a generation after this one), ``here/G/NAME``, ``go/G``, ``in/NAME`` (is part of this one, and has the
 state of the run), ``at/NAME`` (what it does), ``broken/G``, ``finished``.
 """

@@ -13,7 +13,7 @@ from cotenant.elastic.exchange import Broken, Group, from_bytes, to_bytes
 from cotenant.elastic.gradients import share
 from cotenant.elastic.held import Held
 from cotenant.elastic.hung import EXCHANGE, SCRIPT, TURNS
-from cotenant.elastic.members import Finished, Member, Orders, Retired
+from cotenant.elastic.members import Finished, Orders, Retired
 from cotenant.elastic.memory import Memory
 from cotenant.elastic.parts import WHOLE, Aside, Batches, Given, Part, Record
 from cotenant.elastic.reduction import Stages, staging
@@ -72,7 +72,6 @@ class Process(Held):
         self._part = WHOLE
         self._aside = Aside(())
         self.worker: int | None = None
-        self._member = Member.from_environment()
         self._group: Group | None = None
         self._memory = Memory()
         self._staging: Stages

@@ -129,12 +129,14 @@ class Control:
     Raises
     ------
     InputError
-        If its folder is not there.
+        If its folder is not there, or it is a folder itself.
     """
 
     def __init__(self, path: Path) -> None:
         if not path.parent.is_dir():
             raise InputError(f"control file {path}: there is no folder {path.parent}; make it first")
+        if path.is_dir():
+            raise InputError(f"control file {path}: it is a folder; name a file, which may come later")
         self._path = path
         self._text = ""
         self._errno: int | None = None

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cotenant.elastic.account import Account
-from cotenant.elastic.failing import interrupts_ignored
+from cotenant.elastic.failing import start_process
 from cotenant.elastic.hung import Hung
 from cotenant.elastic.members import ADDRESS, MOST, Orders
 from cotenant.elastic.slots import Control, Slot, surplus
@@ -79,8 +80,6 @@ class Supervisor:
     ) -> None:
         if not 1 <= least <= most:
             raise InputError(f"--elastic {least}:{most}: it must be MIN:MAX with 1 <= MIN <= MAX")
-        if hang_after_s is not None and hang_after_s <= 0:
-            raise InputError(f"--hang-after {hang_after_s:g}: it must be more than 0 seconds")
         try:
             from torch.distributed import TCPStore
         except ImportError:
@@ -89,11 +88,11 @@ class Supervisor:
         if len(self._slots) < (most if control is None else least):
             raise InputError(f"{len(self._slots)} places for up to {most} processes: give one for each")
         self._command, self._least, self._most = list(command), least, most
-        self._start = start or self._popen
+        threads = threads or max(1, len(os.sched_getaffinity(0)) // most)
+        self._start = start or partial(start_process, self._command, threads)
         self._control = None if control is None else Control(control)
         self._account = Account(account)
         self._restarts, self._tell = restarts, tell
-        self._threads = threads or max(1, len(os.sched_getaffinity(0)) // most)
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._hung = Hung(hang_after_s)
         for key in Orders._fields:
@@ -300,9 +299,11 @@ class Supervisor:
                 return
             self._lost = self._lost or member
             self._deaths += 1
+            if member and not self._members:
+                self._store.set("all-killed", "1")
             self._tell(f"process {name} was killed by signal {-code}")
             if self._deaths > self._restarts:
-                self._end(f"{self._deaths} processes were killed, {self._restarts} are replaced; it ends")
+                self._end(f"{self._deaths} processes were killed, --restarts {self._restarts}: it ends")
                 self._code = 128 - code
 
     def _end(self, why: str) -> None:
@@ -337,12 +338,6 @@ class Supervisor:
         self._where[name] = slot
         self._running[name] = self._start({**dict(slot.environment), ADDRESS: address, MOST: str(self._most)})
         slot.pin(self._running[name].pid)
-
-    def _popen(self, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        # Large pages: memory that PyTorch takes anew at every step costs half as much.
-        env = {"OMP_NUM_THREADS": str(self._threads), "THP_MEM_ALLOC_ENABLE": "1", **os.environ, **more}
-        with interrupts_ignored():
-            return subprocess.Popen(self._command, env=env)  # noqa: S603
 
     def _publish(self) -> None:
         waiting = [n for n in self._running if n not in self._members and n not in self._retiring]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,14 @@ class Telling:
         """The process has joined."""
         self._kept = self._process.saved
         self._begin()
+        process = self._process
+        if process.rank == 0 and process.place.step == 0 and process.all_killed():
+            way = "elastic.Run(state=...) keeps checkpoints"
+            if process.settings.folder is not None:
+                way = "elastic.Run(every_steps=...) saves earlier"
+            sys.stderr.write(
+                f"cotenant: all processes were killed and nothing was saved: it begins again at step 0; {way}\n"
+            )
 
     def _begin(self) -> None:
         process = self._process

@@ -10,13 +10,13 @@ import json
 import os
 import runpy
 import sys
-import sysconfig
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cotenant.elastic.failing import FOREIGN
 from cotenant.elastic.process import Process
 from cotenant.elastic.run import Run, Step
 from cotenant.elastic.sharded_process import ShardedProcess
@@ -24,9 +24,6 @@ from cotenant.elastic.sharded_process import ShardedProcess
 __all__ = ["main"]
 
 _WORDS = "does not have a deterministic implementation"
-_PLACES = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-_OTHERS = tuple(f"{Path(place).resolve()}{os.sep}" for place in [*_PLACES, str(Path(__file__).parents[2])])
-"""Where code lies that is not the user's: Python, what is installed, cotenant."""
 
 
 class Watch:
@@ -53,7 +50,7 @@ class Watch:
             self._show(message, *rest, **more)
             return
         frames = traceback.extract_stack()[:-1]
-        own = [one for one in frames if not one.filename.startswith(("<frozen", *_OTHERS))]
+        own = [one for one in frames if not one.filename.startswith(("<frozen", *FOREIGN))]
         operator = str(message).split()[0]
         file, line = (own[-1].filename, own[-1].lineno or 1) if own else ("", 1)
         key = (operator, file, line)
