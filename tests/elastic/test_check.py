@@ -460,3 +460,21 @@ def test_the_guide_names_every_rule() -> None:
         "depends-on-machine"
     }
     assert [rule for rule in sorted(rules) if f"`{rule}`" not in guide] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "rules"),
+    [
+        ("with torch.no_grad(): net.weight.data[1].add_(0.1)", ["changed-on-one-process"]),
+        ("nn.init.zeros_(net.bias)", ["changed-on-one-process"]),
+        ("total.add_(1)", []),
+        ("net.weight.requires_grad_(False)", []),
+    ],
+)
+def test_parameters_that_one_process_alone_changes(tmp_path: Path, line: str, rules: list[str]) -> None:
+    text = MOVED + LOOP.format(f"    if run.first:\n        {line}")
+    found = [one for one in _check(tmp_path, text).findings if one.rule == "changed-on-one-process"]
+    assert [one.rule for one in found] == rules
+    assert all(one.line == 14 and one.stops == "D1" for one in found)
+    free = MOVED + LOOP.format(f"    if step.last:\n        {line}")
+    assert not [one for one in _check(tmp_path, free).findings if one.rule == "changed-on-one-process"]

@@ -142,6 +142,8 @@ def main(options: dict[str, Any]) -> None:
         runpy.run_path(str(Path(__file__).with_name(options.pop("script"))))["main"](options)
         return
     torch.set_num_threads(1)
+    if "error" in options:
+        sys.stderr = Path(options["error"]).open("a", buffering=1)  # noqa: SIM115 - until the process ends
     die_halfway(options)
     die_in_rendezvous(options)
     run = elastic.Run(
@@ -181,6 +183,9 @@ def main(options: dict[str, Any]) -> None:
             opt.zero_grad()
             if scaler.get_scale() >= before:  # the step was not skipped
                 sched.step()
+        if run.first and step.number == options.get("edit"):  # what a script must not do
+            with torch.no_grad():
+                model.get_parameter(options["parameter"]).add_(0.1)
         if run.first:
             state = {
                 "model": model.state_dict(),

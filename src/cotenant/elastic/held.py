@@ -8,6 +8,7 @@ from typing import Any
 from cotenant.elastic import ddp, identity, state
 from cotenant.elastic.contexts import Buffers, Context
 from cotenant.elastic.members import Member
+from cotenant.elastic.replicas import Replicas
 from cotenant.elastic.sampling import Data, Mark
 from cotenant.elastic.settings import Settings
 from cotenant.elastic.sparse import tables
@@ -63,6 +64,7 @@ class Held:
         self._all = list(model.parameters())
         self.optimizers = parts["optimizer"]
         self._buffers = Buffers(model)
+        self._replicas = Replicas(model)
         seeds = [randomness.mix(settings.seed, n, _WORKER) for n in range(settings.workers)]
         self.contexts = [Context.seeded(seed) for seed in seeds]
         self.begun = self.marks

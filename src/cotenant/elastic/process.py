@@ -301,8 +301,10 @@ class Process(Held):
         packed = {worker: context.packed() for worker, context in self._fresh.items()}
         loop = (self.place.step, self.part, self._part.name)
         told = {"used": used, "contexts": packed, "loop": loop, "rows": self._staging.rows()}
+        told["prints"] = self._replicas.prints(self.place.step)
         found = [from_bytes(data) for data in group.gather(to_bytes(told))]
         scan.check_loops([part["loop"] for part in found])
+        self._replicas.check([part["prints"] for part in found], self.place.step)
         self._staging.add_rows([part["rows"] for part in found])
         sums = self._staging.total()
         contexts = {w: Context.unpacked(c) for part in found for w, c in part["contexts"].items()}

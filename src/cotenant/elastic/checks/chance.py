@@ -174,6 +174,15 @@ def _on_one_process(source: Source, origins: Origins) -> Iterator[Finding]:
         if not any(firsts) and RANK not in origins.of(node.test):
             continue
         for call in calls_within(node.body):
+            if _changes(source, call):
+                yield source.finding(
+                    call,
+                    "changed-on-one-process",
+                    D1_CHANGED,
+                    "only one process changes its parameters here: the run ends with an error at the next step",
+                    "do it on all processes: without the if",
+                )
+        for call in calls_within(node.body):
             if _draws(source, call):
                 yield source.finding(
                     call,
@@ -183,6 +192,21 @@ def _on_one_process(source: Source, origins: Origins) -> Iterator[Finding]:
                     "give it a generator of its own: generator=torch.Generator().manual_seed(step.number)",
                 )
                 break
+
+
+def _changes(source: Source, call: ast.Call) -> bool:
+    """Whether it writes into a module's parameters, as far as names tell."""
+    if source.name(call.func).startswith("torch.nn.init."):
+        return True
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    where = call.func.value
+    inside = call.func.attr.endswith("_") and call.func.attr != "requires_grad_"
+    while inside and isinstance(where, (ast.Attribute, ast.Subscript)):
+        if isinstance(where, ast.Attribute) and where.attr in ("weight", "bias"):
+            return True
+        where = where.value
+    return False
 
 
 def _no_seed(source: Source) -> Iterator[Finding]:

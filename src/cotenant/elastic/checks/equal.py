@@ -18,6 +18,7 @@ from cotenant.elastic.checks.findings import D0_ROUNDED, Finding
 from cotenant.elastic.diff import Difference, compare
 from cotenant.elastic.digests import EVERY, FOLDER
 from cotenant.elastic.logs import read
+from cotenant.elastic.replicas import UNCHECKED
 from cotenant.elastic.supervisor import Supervisor
 from cotenant.errors import InputError
 
@@ -156,7 +157,7 @@ def _play(trial: Trial, tell: Callable[[str], None], start: Start, count: int, f
     folder.mkdir()
     tell(f"{trial.steps} steps on {count} process{'es' if count > 1 else ''}")
     words = [str(folder), str(trial.steps), str(trial.script), *trial.arguments]
-    fixed = {"OMP_NUM_THREADS": "1", FOLDER: str(folder / "digests"), EVERY: "1"}
+    fixed = {"OMP_NUM_THREADS": "1", FOLDER: str(folder / "digests"), EVERY: "1", UNCHECKED: "1"}
     supervisor = Supervisor(
         [], count, count, restarts=0, start=lambda env: start(words, {**fixed, **env}, folder / "output")
     )
