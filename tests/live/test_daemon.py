@@ -178,10 +178,12 @@ def test_nobody_takes_the_time_without_a_scheduler_for_work_of_jobs_that_ended_m
     scheduler: Scheduler,
 ) -> None:
     number = scheduler.submit(*words("sleep 1"))
+    folder = scheduler.state / "jobs" / str(number)
+    # Before that the scheduler may die with the process not yet begun, and the next one begins it.
+    scheduler.until(lambda: any(folder.glob("serial-*/started.json")), "it does not start")
     scheduler.await_status(number, "running")
     scheduler.kill()
-    ends = scheduler.state / "jobs" / str(number)
-    scheduler.until(lambda: any(ends.glob("serial-*/exit.json")), "it does not end")
+    scheduler.until(lambda: any(folder.glob("serial-*/exit.json")), "it does not end")
     time.sleep(6.0)
     scheduler.start()
     scheduler.await_status(number, "done")
