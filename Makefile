@@ -32,6 +32,7 @@ test-long: $(VENV)/.installed-dev ## thousands of lives of the live scheduler on
 	COTENANT_SEEDS=$${COTENANT_SEEDS:-2000} $(BIN)/python -m pytest -n 2 -q tests/live_dst
 	COTENANT_ELASTIC_KILLS=$${COTENANT_ELASTIC_KILLS:-50} $(BIN)/python -m pytest -q tests/elastic/test_storm.py
 	COTENANT_ELASTIC_LONG=1 $(BIN)/python -m pytest -q tests/elastic/test_matrix.py tests/elastic/test_order_ddp.py tests/elastic/test_sharded.py
+	COTENANT_ELASTIC_KILLS=$${COTENANT_SHARDED_KILLS:-24} $(BIN)/python -m pytest -q tests/elastic/test_sharded.py -k killed_at_any
 	COTENANT_TWIN_LONG=1 $(BIN)/python -m pytest -q tests/twin/test_live.py
 	COTENANT_STORM=$${COTENANT_STORM:-200} $(BIN)/python -m pytest -q tests/live/test_storm.py
 
