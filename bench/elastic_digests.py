@@ -15,7 +15,6 @@ import json
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import torch
 
 from bench.elastic_models import MODELS
-from bench.elastic_overhead import turns
+from bench.elastic_overhead import rounds, turns
 from cotenant.elastic.digests import EVERY, FOLDER
 
 _FIRST = 3
@@ -40,14 +39,7 @@ def cost(name: str, steps: int, folder: Path) -> list[dict[str, Any]]:
         "every step": turns(name, "blocks", steps, digests=folder / "1"),
         "every fifth": turns(name, "blocks", steps, digests=folder / "5", digests_every=_EVERY),
     }
-    spent: dict[str, list[float]] = {kind: [] for kind in kinds}
-    order = list(kinds)
-    for number in range(steps):
-        shift = number % len(order)
-        for kind in order[shift:] + order[:shift]:
-            begun = time.process_time()
-            next(kinds[kind])
-            spent[kind].append(time.process_time() - begun)
+    spent = rounds(kinds, steps)
     base = spent["none"]
     ratios = {
         kind: [spent[kind][n] / base[n] - 1 for n in range(_FIRST, steps)]

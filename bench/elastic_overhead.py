@@ -16,7 +16,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,6 +71,19 @@ def plain(name: str, steps: int, *, workers: int = _WORKERS, spare: int = 1) -> 
             yield
 
 
+def rounds(kinds: Mapping[str, Iterator[None]], steps: int) -> dict[str, list[float]]:
+    """Processor time of each kind's steps, taken one after the other, another one first each time."""
+    spent: dict[str, list[float]] = {kind: [] for kind in kinds}
+    order = list(kinds)
+    for number in range(steps):
+        shift = number % len(order)
+        for kind in order[shift:] + order[:shift]:
+            begun = time.process_time()
+            next(kinds[kind])
+            spent[kind].append(time.process_time() - begun)
+    return spent
+
+
 def overhead(name: str, steps: int) -> list[dict[str, Any]]:
     """A row for each order, and one for the noise."""
     torch.set_num_threads(1)
@@ -80,17 +93,10 @@ def overhead(name: str, steps: int) -> list[dict[str, Any]]:
         "blocks": turns(name, "blocks", steps),
         "sequence": turns(name, "sequence", steps),
     }
-    spent: dict[str, list[float]] = {kind: [] for kind in kinds}
-    order = list(kinds)
-    for number in range(steps):
-        shift = number % len(order)
-        for kind in order[shift:] + order[:shift]:
-            begun = time.process_time()
-            next(kinds[kind])
-            spent[kind].append(time.process_time() - begun)
+    spent = rounds(kinds, steps)
     base = spent["plain"][_FIRST:]
     rows = []
-    for kind in order[1:]:
+    for kind in list(kinds)[1:]:
         ratios = [mine / theirs - 1 for mine, theirs in zip(spent[kind][_FIRST:], base, strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4)
         rows.append(
