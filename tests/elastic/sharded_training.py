@@ -18,6 +18,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from cotenant import elastic
+from cotenant.elastic.members import Member
 from cotenant.errors import InputError, StateError
 
 _SPEC = importlib.util.spec_from_file_location("elastic_training", Path(__file__).with_name("training.py"))
@@ -141,6 +142,17 @@ def main(options: dict[str, Any]) -> None:
         raise
 
 
+def be_late(seconds: float) -> None:
+    """Between the last step's checkpoint and the end of the loop, as a process that is given no core."""
+    finish = Member.finish
+
+    def late(self: Member) -> None:
+        time.sleep(seconds)
+        finish(self)
+
+    Member.finish = late  # type: ignore[method-assign]
+
+
 def train(options: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     run = elastic.Run(
@@ -161,6 +173,8 @@ def train(options: dict[str, Any]) -> None:
     run.keep(opt, scaler=scaler)
     accumulate = options.get("accumulate", 1)
     for step in run.steps(loader, epochs=options.get("epochs", 2)):
+        if step.number == 0 and options.get("late") and run.first:
+            be_late(options["late"])
         for x, y in step:
             with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
                 loss = cross_entropy(trained(x).float(), y)

@@ -58,6 +58,28 @@ def test_killed_within_a_turn(play: Any, tmp_path: Path) -> None:
     assert (tmp_path / "killed").exists()
 
 
+@pytest.mark.parametrize(("killed", "code"), [(0, 137), (1, 0)])
+def test_killed_while_the_first_still_writes_after_the_last_step(
+    play: Any, tmp_path: Path, killed: int, code: int
+) -> None:
+    weights, gone = tmp_path / "weights", []
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        if supervisor._board.finished and not gone:
+            gone.append(supervisor.members[killed])
+            os.kill(supervisor.running[gone[0]], signal.SIGKILL)
+
+    play.together(2, on_poll=on_poll, state=str(tmp_path / "state"), weights=str(weights), linger=1.0)
+    assert play.code == code, play.told
+    assert f"process {gone[0]} was killed by signal 9 after the last step" in " ".join(play.told)
+    assert weights.exists() == (killed != 0)
+    # Started again it has nothing else to do.
+    log = str(tmp_path / "again")
+    assert play.together(2, state=str(tmp_path / "state"), weights=str(weights), log=log) == []
+    assert play.code == 0
+    assert weights.exists()
+
+
 def test_all_killed_go_on_from_the_checkpoint(play: Any, tmp_path: Path) -> None:
     alone = play.alone(model="cnn", epochs=3)
     killed: list[int] = []

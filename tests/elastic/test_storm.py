@@ -49,7 +49,7 @@ class Storm:
         if self._at_s is None and self._is_time(supervisor, done):
             self._at_s = time.monotonic() + self._draw.random() * 0.1
         if self._at_s is not None and time.monotonic() >= self._at_s and supervisor.running:
-            if not supervisor._store.check(["finished"]):
+            if not supervisor._board.finished:
                 name = self._draw.choice(sorted(supervisor.running))
                 os.kill(supervisor.running[name], signal.SIGKILL)
                 self.killed.append(name)
@@ -87,7 +87,8 @@ def test_killed_at_random(play: Any, tmp_path: Path, seed: int) -> None:
             ends=str(together),
             **storm.options,
         )
-    assert play.code == 0, play.told
+    late = "after the last step: what the first process does" in " ".join(play.told)
+    assert play.code == (137 if late else 0), play.told
     assert storm.killed
     assert len(play.ends(alone)) == 1
     assert play.ends(together) == play.ends(alone)

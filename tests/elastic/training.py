@@ -208,6 +208,8 @@ def main(options: dict[str, Any]) -> None:
         kept = {"model": model.state_dict(), "optimizer": opt.state_dict(), "scaler": scaler.state_dict()}
         name = os.environ.get("COTENANT_ELASTIC", "::alone").split(":")[2]
         Path(options["ends"], name).write_text(digest(kept))
+    if run.first:
+        time.sleep(options.get("linger", 0.0))
     if options.get("weights") and run.first:
         torch.save(model.state_dict(), options["weights"])
 

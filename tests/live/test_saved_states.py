@@ -15,8 +15,10 @@ from cotenant.profiles.jobs.included import JobOptions, build_step
 
 Scheduler = Any  # of conftest.py
 Make = Callable[..., Any]
-STEPS = 900
-WORDS = (sys.executable, "-m", "cotenant.profiles.jobs", "input", "--batch", "2", "--steps", str(STEPS))
+STEPS = 400
+# Its store takes its time, so that there is some to suspend it in, however slow this machine is.
+JOB = ("input", "--batch", "2", "--steps", str(STEPS), "--wait-ms", "15")
+WORDS = (sys.executable, "-m", "cotenant.profiles.jobs", *JOB)
 
 
 def _files(folder: Path) -> list[str]:

@@ -32,7 +32,7 @@ def test_killed_while_saving_it_goes_on_from_a_whole_state_to_the_same_loss(memo
         "OMP_NUM_THREADS": "1",
     }
     words = [sys.executable, "-m", "cotenant.profiles.jobs", "input", "--batch", "2", "--steps", "250"]
-    job = subprocess.Popen([*words, "--every-s", "1e-6"], env=env)
+    job = subprocess.Popen([*words, "--every-s", "1e-6", "--wait-ms", "10"], env=env)
     while status.read().steps < 20 and job.poll() is None:
         time.sleep(0.001)
     job.send_signal(signal.SIGKILL)

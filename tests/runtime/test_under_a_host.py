@@ -31,7 +31,7 @@ def _until(host: LocalHost, kind: type[Any], wanted: Any = lambda report: True) 
 
 def test_suspended_by_a_host_kept_in_the_registry_and_resumed(memory_path: Path) -> None:
     step = build_step("input", JobOptions(batch=2))
-    whole = [step() for _ in range(800)][-1]
+    whole = [step() for _ in range(400)][-1]
     core = sorted(os.sched_getaffinity(0))[0]
     device = DeviceInfo(
         device=0, name=f"cpu:{core}", uuid=f"cpu:{core}", kind="cpu", memory_bytes=1 << 30, cores=(core,)
@@ -46,7 +46,9 @@ def test_suspended_by_a_host_kept_in_the_registry_and_resumed(memory_path: Path)
         sample_s=0.05,
         watch_s=1e6,
     )
-    words = (sys.executable, "-m", "cotenant.profiles.jobs", "input", "--batch", "2", "--steps", "800")
+    # Its store takes its time, so that there is some to suspend it in.
+    job = ("input", "--batch", "2", "--steps", "400", "--wait-ms", "15")
+    words = (sys.executable, "-m", "cotenant.profiles.jobs", *job)
     launch = {"id": 0, "attempt": 1, "epoch": 1, "command": words, "devices": (0,)}
     tiers = [
         Tier(name="memory", path=memory_path / "memory", durable=False),
@@ -59,7 +61,7 @@ def test_suspended_by_a_host_kept_in_the_registry_and_resumed(memory_path: Path)
         host.stop(0, 1, 0, "suspend")
         left = _until(host, AttemptEnded)
         assert (left.outcome, left.code) == ("suspended", 85)
-        assert 5 < left.steps < 800
+        assert 5 < left.steps < 400
         with StateRegistry(memory_path / "books", tiers) as registry:
             absorb(state, registry, 0, left.steps, epoch=1)
             assert list(state.iterdir()) == []
@@ -71,4 +73,4 @@ def test_suspended_by_a_host_kept_in_the_registry_and_resumed(memory_path: Path)
         host.stop(0, 1, 1, "kill")
         host.close()
     said = (memory_path / "jobs" / "0" / "serial-1" / "stdout.log").read_text()
-    assert said == f"final loss {whole!r} ({whole.hex()}) after 800 steps\n"
+    assert said == f"final loss {whole!r} ({whole.hex()}) after 400 steps\n"

@@ -202,6 +202,10 @@ class Member:
         """Tell the supervisor that this generation is of no use."""
         self._store.set(f"broken/{self.generation}", "1")
 
+    def over(self) -> bool:
+        """Whether another has done the last step; for a thread that watches."""
+        return bool(self._watching.check(["finished"]))
+
     def finish(self) -> None:
         """Tell that the last step is done: no generation must follow."""
         self._store.set("finished", "1")

@@ -27,6 +27,7 @@ AGAIN = 86
 Shard = Callable[[Any, Any], None]
 _WATCH_S = 0.1
 _TOLD_S = 5.0
+_END_S = 60.0
 _ELEMENTWISE = ("Adam", "AdamW", "SGD")
 """Of torch.optim, those whose bits have been compared."""
 
@@ -111,8 +112,16 @@ class Sharding:
     def _watch(self) -> None:
         # Collectives of gloo wait for a dead process for ever, and cannot be aborted: the survivors leave.
         while not self._closed.wait(_WATCH_S):
-            if self.group is not None and self.group.lost and not self._closed.is_set():
+            if self.group is not None and self.group.lost and not self._late():
                 self.leave()
+
+    def _late(self) -> bool:
+        # Once another is over the last step, whose state is then written, the group is given up for all; who
+        # has not come so far only needs a moment.
+        with contextlib.suppress(RuntimeError):  # the supervisor is gone
+            if self.member is not None and self.member.over():
+                return self._closed.wait(_END_S)
+        return self._closed.is_set()
 
     def leave(self) -> None:
         """End this process at once, to be started anew."""

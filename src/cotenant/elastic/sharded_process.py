@@ -96,8 +96,14 @@ class ShardedProcess(Process):
         if self.rank == 0:
             state.save(self.settings.folder, content, self.place.step, self.settings.keep)
         self.saved = self.place.step
-        if self._group is not None:  # nobody leaves before it is written
+        if self._group is None or self._member is None:
+            return
+        try:  # nobody leaves before it is written
             self._group.largest(torch.zeros(1, dtype=torch.int64))
+        except Broken:
+            if not self._member.has("finished"):
+                raise
+            # Another has left with the last step, which it did not before this one was here.
 
     def boundary(self, *, end: bool) -> bool:
         """Between two steps: save, or save and leave."""

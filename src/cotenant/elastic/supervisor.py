@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -14,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.elastic.account import Account
+from cotenant.elastic.board import Board
 from cotenant.elastic.failing import start_process
 from cotenant.elastic.hung import Hung
-from cotenant.elastic.members import ADDRESS, MOST, Orders
+from cotenant.elastic.members import ADDRESS, MOST
 from cotenant.elastic.slots import Control, Slot, surplus
-from cotenant.errors import InputError, MissingExtraError
+from cotenant.errors import InputError
 
 __all__ = ["Supervisor"]
 
@@ -80,10 +80,6 @@ class Supervisor:
     ) -> None:
         if not 1 <= least <= most:
             raise InputError(f"--elastic {least}:{most}: it must be MIN:MAX with 1 <= MIN <= MAX")
-        try:
-            from torch.distributed import TCPStore
-        except ImportError:
-            raise MissingExtraError("elastic training", "torch") from None
         self._slots = list(slots or [Slot()] * most)
         if len(self._slots) < (most if control is None else least):
             raise InputError(f"{len(self._slots)} places for up to {most} processes: give one for each")
@@ -93,20 +89,20 @@ class Supervisor:
         self._control = None if control is None else Control(control)
         self._account = Account(account)
         self._restarts, self._tell = restarts, tell
-        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._board = Board()
         self._hung = Hung(hang_after_s)
-        for key in Orders._fields:
-            self._store.set(key, "0")
         if hang_after_s is not None:
-            self._store.set("tell", "1")
+            self._board.tell()
         self._running: dict[str, Any] = {}
         self._where: dict[str, Slot] = {}
         self._members: list[str] = []
+        self._first = ""
         self._retiring: set[str] = set()
         self._generation = self._count = self._deaths = self._checkpoints = 0
         self._wanted = self._slots[:most]
         self._lost = self._handover = self._let_go = False
         self._code: int | None = None
+        self._failed = 0  # the code once all have ended, if the first did not live to see it
         self._stopping = self._left = False
 
     # -- what others may ask and order -----------------------------------------------
@@ -137,7 +133,7 @@ class Supervisor:
         return (
             set(self._members) == set(self._running)
             and surplus(self._held(), self._wanted) == ([], [])
-            and not any(self._is_waiting(name) for name in self._members)
+            and not any(self._board.waiting(name) for name in self._members)
         )
 
     def want(self, processes: int) -> None:
@@ -181,12 +177,12 @@ class Supervisor:
     def checkpoint(self) -> None:
         """Save at the next step boundary, and go on."""
         self._checkpoints += 1
-        self._store.set("checkpoint", str(self._checkpoints))
+        self._board.checkpoint(self._checkpoints)
 
     def stop(self) -> None:
         """Save and leave at the next step boundary."""
         self._stopping = True
-        self._store.set("stop", "1")
+        self._board.stop()
 
     # -- its life --------------------------------------------------------------------
 
@@ -224,10 +220,10 @@ class Supervisor:
         if self._code is not None:
             return self._code
         self._end_hung()
-        finished = self._store.check(["finished"])
-        self._stopping = self._stopping or self._store.get("stop") == b"1"  # asked of the first process
+        finished = self._board.finished
+        self._stopping = self._stopping or self._board.stopping  # asked of the first process
         if not self._running and (finished or self._stopping or self._left):
-            self._code = 0 if finished or self._left else _SUSPENDED
+            self._code = self._failed if finished or self._left else _SUSPENDED
         elif finished:
             self._release()
         else:
@@ -243,8 +239,8 @@ class Supervisor:
         # all of that step, or is given none. Who has no state has nothing to do, and may never get ready.
         if not self._let_go:
             self._let_go = True
-            self._store.set(f"lost/{self._generation}", "1")
-            self._drop([name for name in self._running if not self._store.check([f"in/{name}"])])
+            self._board.lost(self._generation)
+            self._drop([name for name in self._running if not self._board.inside(name)])
 
     def _drop(self, names: Sequence[str]) -> None:
         for name in names:
@@ -282,12 +278,15 @@ class Supervisor:
                 # One that should have left is gone: nobody else may wait for it.
                 self._lost = self._lost or (member and code < 0)
                 continue
+            if member and (code < 0 or code == _AGAIN) and self._board.finished:
+                self._unended(name, code)
+                continue
             if code == _AGAIN and not self._stopping:
                 continue  # of a sharded run, whose group has changed: another is started in its place
             # A script that leaves its loop early leaves it in all processes, if not in the same moment.
             self._left = self._left or (member and code == 0)
             if code in (0, _SUSPENDED):
-                if not self._running and not self._stopping and not self._store.check(["finished"]):
+                if not self._running and not self._stopping and not self._board.finished:
                     self._code = code  # a script that takes no steps
                     if not self._generation:
                         self._end("the script has ended without a step: does it use cotenant.elastic.Run?")
@@ -297,14 +296,29 @@ class Supervisor:
                 self._end(f"process {name} failed with exit code {code}; the run ends")
                 self._code = code
                 return
-            self._lost = self._lost or member
-            self._deaths += 1
-            if member and not self._members:
-                self._store.set("all-killed", "1")
-            self._tell(f"process {name} was killed by signal {-code}")
-            if self._deaths > self._restarts:
-                self._end(f"{self._deaths} processes were killed, --restarts {self._restarts}: it ends")
-                self._code = 128 - code
+            self._killed(name, code, member=member)
+
+    def _killed(self, name: str, code: int, *, member: bool) -> None:
+        self._lost = self._lost or member
+        self._deaths += 1
+        if member and not self._members:
+            self._board.all_killed()
+        self._tell(f"process {name} was killed by signal {-code}")
+        if self._deaths > self._restarts:
+            self._end(f"{self._deaths} processes were killed, --restarts {self._restarts}: it ends")
+            self._code = 128 - code
+
+    def _unended(self, name: str, code: int) -> None:
+        # Nobody can take its place: the others may have left with the state.
+        what = f"process {name} {f'was killed by signal {-code}' if code < 0 else 'left'} after the last step"
+        if name != self._first:
+            self._tell(what)
+            return
+        self._end(
+            f"{what}: what the first process does at the end of the script may not be done; with"
+            " elastic.Run(state=...), start the run again for that alone"
+        )
+        self._failed = 128 - code if code < 0 else 1
 
     def _end(self, why: str) -> None:
         self._account.why = why
@@ -325,28 +339,27 @@ class Supervisor:
         members = [name for name in held if name in self._members]
         staying = [name for name in members if name not in over]
         # Nobody leaves before all who stay have the state.
-        if staying and len(members) > len(staying) and self._store.check([f"in/{name}" for name in staying]):
+        if staying and len(members) > len(staying) and all(self._board.inside(name) for name in staying):
             few = len(self._wanted) if not self._stopping else len(staying)
             for name in [name for name in members if name in over][: max(0, len(members) - few)]:
                 self._retiring.add(name)
-                self._store.set(f"retire/{name}", "1")
+                self._board.retire(name)
 
     def _launch(self, slot: Slot) -> None:
         name = str(self._count)
         self._count += 1
-        address = f"127.0.0.1:{self._store.port}:{name}"
+        address = f"127.0.0.1:{self._board.port}:{name}"
         self._where[name] = slot
         self._running[name] = self._start({**dict(slot.environment), ADDRESS: address, MOST: str(self._most)})
         slot.pin(self._running[name].pid)
 
     def _publish(self) -> None:
         waiting = [n for n in self._running if n not in self._members and n not in self._retiring]
-        ready = [name for name in waiting if self._store.check([f"ready/{name}"])]
+        ready = [name for name in waiting if self._board.ready(name)]
         staying = [name for name in self._members if name not in self._retiring]
-        broken = self._generation > 0 and self._store.check([f"broken/{self._generation}"])
-        lost = self._lost or broken
+        lost = self._lost or (self._generation > 0 and self._board.broken(self._generation))
         if lost:
-            self._store.set(f"lost/{self._generation}", "1")
+            self._board.lost(self._generation)
         grown = bool(ready) and len(ready) == len(waiting)
         shrunk = len(staying) < len(self._members)
         over = self._handover and len(staying) <= len(self._wanted)
@@ -356,32 +369,18 @@ class Supervisor:
             return
         self._generation += 1
         self._members = staying + (ready if grown or lost else [])
-        self._lost = False
+        self._first, self._lost = self._members[0], False
         # With more than are wanted no step is taken: the state is handed over, and some leave.
         self._handover = len(self._members) > len(self._wanted)
-        value = {"names": self._members, "handover": self._handover}
-        self._store.set(f"members/{self._generation}", json.dumps(value))
-        self._store.set("generation", str(self._generation))
+        self._board.publish(self._generation, self._members, handover=self._handover)
         count = len(self._members)
         self._tell(f"generation {self._generation}: {count} process{'es' if count > 1 else ''}")
 
     def _end_hung(self) -> None:
-        found = self._hung.look(time.monotonic(), self.running, self._told, self._is_waiting)
+        found = self._hung.look(time.monotonic(), self.running, self._board.told, self._board.waiting)
         for name, why in found.items():
             self._tell(f"process {name} {why}: it is killed")
             self._running[name].kill()
-
-    def _told(self, name: str) -> str:
-        key = f"at/{name}"
-        return self._store.get(key).decode() if self._store.check([key]) else ""
-
-    def _is_waiting(self, name: str) -> bool:
-        """Whether it has told that it waits for a generation, and not yet that it is in one."""
-        if not self._store.check([f"ready/{name}"]):
-            return False
-        if not self._store.check([f"in/{name}"]):
-            return True
-        return int(self._store.get(f"in/{name}")) <= int(self._store.get(f"ready/{name}"))
 
     def close(self) -> None:
         """Nobody of the run is left afterwards; after the last step, processes have a minute for their own ends."""
