@@ -525,3 +525,46 @@ def test_what_cannot_be_is_told_before_anybody_is_asked(
     told = done.stderr or str(done.exception)
     assert done.exit_code in (1, 2)
     assert said in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("url", "ends"),
+    [
+        ("http://gpu-host:4711", False),
+        ("http://127.0.0.1:4712", False),
+        ("http://127.0.0.1:4711", True),
+        ("http://localhost:4711/", True),
+        ("", True),
+    ],
+)
+def test_down_ends_only_the_scheduler_that_the_environment_names(
+    url: str, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import subprocess
+    import sys
+    import threading
+
+    from typer.testing import CliRunner
+
+    from cotenant.app.main import app
+    from cotenant.executors.local.layout import start_ticks
+
+    monkeypatch.setenv("COTENANT_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("COTENANT_URL", url)
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    threading.Thread(target=process.wait, daemon=True).start()
+    try:
+        told = {"pid": process.pid, "start_ticks": start_ticks(process.pid), "epoch": 1}
+        (tmp_path / "daemon.json").write_bytes(msgspec.json.encode({**told, "url": "http://127.0.0.1:4711"}))
+        done = CliRunner().invoke(app, ["down"])
+        assert (done.exit_code == 0, process.poll() is not None) == (ends, ends)
+        if not ends:
+            said = " ".join(done.stderr.split())
+            assert f"COTENANT_URL names {url}, and that of {tmp_path} is another one, at http" in said
+            named = CliRunner().invoke(app, ["down", "--state", str(tmp_path), "--json"])
+            assert msgspec.json.decode(named.stdout)["pid"] == process.pid
+    finally:
+        process.kill()
+        process.wait()
+    gone = CliRunner().invoke(app, ["down"])
+    assert (gone.exit_code, "no" in gone.stderr) == (1 if url else 4, True)

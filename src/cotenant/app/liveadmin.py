@@ -16,6 +16,7 @@ from cotenant.app.livetables import ENDED
 
 if TYPE_CHECKING:
     from cotenant.live.client import Client
+    from cotenant.live.statedir import DaemonFile
     from cotenant.live.tenants import TenantRow
 
 __all__ = ["add_to"]
@@ -48,15 +49,12 @@ def down(
 ) -> None:
     """End the scheduler. Jobs run on without it, unless they are to be suspended or cancelled."""
     from cotenant.errors import UnknownNameError, UnreachableError
-    from cotenant.live.statedir import read_daemon, state_path
     from cotenant.model.quantities import parse_duration
 
     if jobs not in _CHOICES:
         raise UnknownNameError("way to leave jobs", jobs, _CHOICES)
-    folder, until = state_path(state), time.monotonic() + parse_duration(timeout)
-    found = read_daemon(folder)
-    if found is None or not found.alive:
-        raise UnreachableError(f"no scheduler runs on {folder}; there is nothing to end")
+    until = time.monotonic() + parse_duration(timeout)
+    folder, found = _meant(state)
     stopped = 0
     if jobs != "keep":
         with asking(folder) as client:
@@ -78,6 +76,48 @@ def down(
         "cancel": f"{count} cancelled",
     }
     say(f"the scheduler has ended (process {found.pid}); {left[jobs]}")
+
+
+def _meant(state: Path | None) -> tuple[Path, DaemonFile]:
+    """The scheduler to which all other commands would speak, if it is one of a state folder here.
+
+    Raises
+    ------
+    DeniedError
+        If ``COTENANT_URL`` names another one than runs on the folder: neither is ended.
+    UnreachableError
+        If none runs.
+    """
+    from cotenant.errors import DeniedError, UnreachableError
+    from cotenant.live.statedir import read_daemon, state_path
+
+    folder = state_path(state)
+    found = read_daemon(folder)
+    runs = found is not None and found.alive
+    url = os.environ.get("COTENANT_URL", "")
+    if url and state is None and not (found is not None and runs and _address(url) == _address(found.url)):
+        here = (
+            f"that of {folder} is another one, at {found.url}" if found and runs else f"none runs on {folder}"
+        )
+        raise DeniedError(
+            f"down ends a scheduler on its own machine, by its state folder; COTENANT_URL names {url}, and {here}. "
+            "Nothing was ended. Name the folder of the one that is to end: cotenant down --state DIR"
+        )
+    if found is None or not runs:
+        raise UnreachableError(f"no scheduler runs on {folder}; there is nothing to end")
+    return folder, found
+
+
+def _address(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port; all names of the loopback are one."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return url, "", None
+    return parts.scheme, "loopback" if host in ("localhost", "127.0.0.1", "::1") else host, port
 
 
 def _off_devices(client: Client, kind: str, until: float) -> int:
