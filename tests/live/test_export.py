@@ -106,3 +106,22 @@ def test_explain_says_that_its_owner_holds_a_job_and_that_it_waits_for_others() 
     assert "Waits for job 0 to end well." in [step.text for step in waits.steps]
     freed = explain_events([*log, ev.ResumeRequested(70.0, 0), ev.Started(80.0, 0, 1, (0,))], 0)
     assert "Its owner lets it go on." in [step.text for step in freed.steps]
+
+
+@pytest.mark.parametrize(("own", "lines"), [(True, 2), (False, 1)])
+def test_the_report_says_what_was_counted_as_kept_and_is_not_known(
+    own: bool, lines: int, tmp_path: Path
+) -> None:
+    from cotenant.runs.manifest import read_manifest
+
+    log = [
+        live_log()[0],
+        ev.Submitted(1.0, Job(0, "a", 1.0)),
+        ev.Started(1.0, 0, 1, (0,)),
+        ev.Suspended(6.0, 0, 1, 4.0, own=own),
+    ]
+    found = read_manifest(export_run(log, tmp_path / "run", command=[]))[0].assumptions
+    assert len(found) == lines
+    assert found[-1].startswith(
+        "Once a job left its devices whose checkpoints" if own else "These are real runs"
+    )

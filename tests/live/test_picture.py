@@ -115,6 +115,21 @@ def test_a_job_held_by_its_owner_says_so_until_it_is_resumed() -> None:
     assert picture.job(0).status == "suspended"  # type: ignore[union-attr]
 
 
+def test_of_a_job_whose_checkpoints_are_its_own_nobody_says_that_its_state_is_saved() -> None:
+    picture, _ = made()
+    picture.see(
+        [ev.Submitted(0.0, job(0)), ev.Started(0.0, 0, 1, (0,)), ev.Stopping(4.0, 0, 1, beneficiary=7)]
+    )
+    assert picture.job(0).reason == "leaves its devices for job 7, to go on later"  # type: ignore[union-attr]
+    picture.see([ev.Suspended(5.0, 0, 1, 4.0, own=True)])
+    own = "it was ended to make room, and what it saved is its own affair; "
+    assert picture.job(0).reason == f"{own}its turn is next"  # type: ignore[union-attr]
+    picture.see([ev.Drained(6.0, 0)])
+    assert picture.job(0).reason.startswith(f"{own}nothing new is started")  # type: ignore[union-attr]
+    picture.see([ev.Started(7.0, 0, 1, (0,), resumed=True), ev.Suspended(8.0, 0, 1, 5.0)])
+    assert picture.job(0).reason.startswith("its state is saved; nothing new")  # type: ignore[union-attr]
+
+
 def test_what_a_job_tells_of_itself_gives_its_end() -> None:
     picture, clock = made()
     picture.see([ev.Submitted(0.0, job(0)), ev.Started(0.0, 0, 1, (0,))])

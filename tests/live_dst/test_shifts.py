@@ -161,6 +161,23 @@ def test_one_that_restarts_saves_first_and_what_was_not_saved_is_not_told_as_kep
         assert ended.lost_s == pytest.approx(30.0, abs=7.5)
 
 
+@pytest.mark.parametrize("way", ["restart", "runtime"])
+def test_what_a_plain_job_keeps_is_told_as_its_own_affair(machine: Make, way: str) -> None:
+    m = machine()
+    a = m.submit("a", suspend=way)
+    m.to(30.0)
+    m.ask("suspend", id=a)
+    m.to(60.0)
+    (left,) = m.log(ev.Suspended)
+    assert (left.own, left.work_s) == (way == "restart", pytest.approx(30.0, abs=2.0))
+    m.ask("resume", id=a)
+    m.to(80.0)
+    m.world.restart()
+    m.to(110.0)
+    (lost,) = m.log(ev.Ended)
+    assert (lost.outcome, lost.own) == ("lost", way == "restart")
+
+
 def test_a_resize_for_which_there_is_no_room_names_the_drained_device(machine: Make) -> None:
     m = machine(gpus=2)
     a = m.submit("a", sharing="exclusive", elastic={"min_gpus": 1, "max_gpus": 2})

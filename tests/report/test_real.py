@@ -46,3 +46,21 @@ def test_what_its_owner_wished_and_was_refused_is_not_blamed_on_the_policy() -> 
     assert lines[2] == "Its owner asks for 1,024 MiB on each device."
     assert lines[3].startswith("REFUSED memory: its owner's wish to resize it breaks a rule")
     assert lines[4].startswith("REFUSED minimum-quantum: the policy's decision to stop it breaks a rule")
+
+
+def test_of_a_job_whose_checkpoints_are_its_own_nobody_claims_what_was_kept() -> None:
+    lines = told(
+        ev.Started(1.0, 0, 1, (0,)),
+        ev.Suspended(9.0, 0, 1, 8.0, own=True),
+        ev.Started(10.0, 0, 1, (0,), resumed=True),
+        ev.Ended(19.0, 0, 1, "lost", 8.0, 9.0, final=False, own=True),
+        ev.Started(20.0, 0, 2, (0,)),
+        ev.Suspended(29.0, 0, 2, 9.0),
+        ev.Started(30.0, 0, 2, (0,), resumed=True),
+    )
+    goes_on = "It goes on from a checkpoint of its own if it keeps one, else from the beginning."
+    assert lines[2] == f"Ended after 8s of work to make room; queued again. {goes_on}"
+    assert lines[3].startswith("Started anew, from what it keeps itself, on device 0")
+    assert lines[4].startswith(f"Attempt 1 ended (lost, 17s of work; i{goes_on[1:-1]})")
+    assert lines[6:] == ["Suspended with 9s of work kept; queued again.", lines[7]]
+    assert lines[7].startswith("Resumed on device 0")

@@ -39,7 +39,7 @@ def suspend(
     state: State = None,
     as_json: Json = False,
 ) -> None:
-    """Save the state of jobs and take them off their devices until they are resumed."""
+    """Take jobs off their devices until they are resumed; those that can (--suspend runtime) save their state first."""
     ask_each(
         state, jobs, everything, "suspend", key=key, as_json=as_json,
         told=lambda job: f"{job_title(job)} is being suspended; cotenant resume {job.id} lets it go on",

@@ -88,8 +88,12 @@ class Endings:
     def of(self, run: Run, told: AttemptEnded, asked: JobFile, now: float, beside: list[Run]) -> ev.Event:
         """The event that an end is."""
         event = self._event(run, told, asked, now, beside)
-        if isinstance(event, ev.Ended) and told.ago_s >= _UNSEEN_S:
-            return msgspec.structs.replace(event, ago_s=round(told.ago_s, 3))
+        if not isinstance(event, ev.Ended):
+            return event
+        if told.ago_s >= _UNSEEN_S:
+            event = msgspec.structs.replace(event, ago_s=round(told.ago_s, 3))
+        if event.outcome not in ("done", "cancelled") and goes_on_itself(asked):
+            event = msgspec.structs.replace(event, own=True)
         return event
 
     def _event(self, run: Run, told: AttemptEnded, asked: JobFile, now: float, beside: list[Run]) -> ev.Event:
@@ -98,7 +102,7 @@ class Endings:
         outcome, detail = self._outcome(run, told, asked, now, beside)
         saved = outcome == "suspended"
         if saved and run.want in ("", "suspend"):
-            return ev.Suspended(now, run.id, run.attempt, done_s)
+            return ev.Suspended(now, run.id, run.attempt, done_s, own=told.outcome != "suspended")
         kept_s = done_s if saved else min(run.base_s, done_s)
         if saved:
             outcome = "lost" if run.want in ("lost", "stalled") else "preempted"

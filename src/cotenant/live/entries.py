@@ -15,7 +15,7 @@ from cotenant.model.quantities import format_bytes, format_duration
 from cotenant.report.phrases import facts_in_words
 from cotenant.report.reasons import meaning
 
-__all__ = ["ENDED", "Entry", "Triple", "view_of"]
+__all__ = ["ENDED", "Entry", "Triple", "saved_words", "view_of"]
 
 Triple = tuple[float, float, float]
 """An estimate: mean, and the ends of its 90% range."""
@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     ``settles`` are the devices on which it will be once a resize in place is done, while one is under way;
     ``wish`` is the job as its owner wants it while it runs, until that is granted;
     ``rate`` is the speed relative to alone, as last told; ``steps`` and what follows it come from
-    the job itself and are not in the log.
+    the job itself and are not in the log; ``own`` is whether it goes on from a checkpoint of its own, if any.
     """
 
     job: Job
@@ -58,6 +58,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     work_s: float = 0.0
     sample: Sampled | None = None
     suspensions: int = 0
+    own: bool = False
     exit_code: int | None = None
     detail: str = ""
     why: str = ""
@@ -109,7 +110,7 @@ def sentence(entry: Entry, ahead: int) -> str:
     if entry.status == "running":
         return ""
     numbers = f" ({facts_in_words(entry.facts)})" if entry.facts else ""
-    kept = "its state is saved; " if entry.status == "suspended" else ""
+    kept = saved_words(entry)
     if entry.hold:
         return f"{kept}not now: {meaning(entry.hold)}{numbers}"
     if entry.after:
@@ -118,6 +119,22 @@ def sentence(entry: Entry, ahead: int) -> str:
         word = "job is" if ahead == 1 else "jobs are"
         return f"{kept}not now: {ahead} {word} ahead of it in the queue"
     return f"{kept}its turn is next"
+
+
+def saved_words(entry: Entry) -> str:
+    """What a job that was suspended goes on from, before why it waits; empty for others.
+
+    >>> from cotenant.model.jobs import Job
+    >>> saved_words(Entry(Job(0, "a", 0.0), status="suspended")), saved_words(Entry(Job(0, "a", 0.0)))
+    ('its state is saved; ', '')
+    """
+    if entry.status != "suspended":
+        return ""
+    return (
+        "it was ended to make room, and what it saved is its own affair; "
+        if entry.own
+        else "its state is saved; "
+    )
 
 
 def _numbers(jobs: tuple[int, ...]) -> str:

@@ -133,9 +133,22 @@ def _manifest(tally: _Tally, command: list[str], entry: RunEntry) -> Any:
         workload={"name": "live log", "jobs": tally.submitted},
         forecast=str(opened.forecast.get("kind", "none")),
         runtime=str(opened.forecast.get("runtime", {}).get("kind", "none")),
-        assumptions=["These are real runs on one machine, not a simulation: nothing in them was modelled."],
+        assumptions=_assumptions(tally.own),
         runs=[entry],
     )
+
+
+def _assumptions(own: int) -> list[str]:
+    """What the figures rest on; ``own``: how often a job left with nothing saved but what it keeps itself."""
+    told = ["These are real runs on one machine, not a simulation: nothing in them was modelled."]
+    if own:
+        times = "Once" if own == 1 else f"{own:,} times"
+        told.append(
+            f'{times} a job left its devices whose checkpoints are its own affair (suspend = "restart"). Its work '
+            "counts as kept where it was made to leave, and as lost where it failed or its device did; what it "
+            "really went on from nobody knows but the job."
+        )
+    return told
 
 
 def workload_of(events: Iterable[ev.Event], *, since_s: float = 0.0) -> FromLive:
@@ -222,6 +235,7 @@ class _Tally:
         self.submitted = self.finished = 0
         self._running: set[int] = set()
         self._last = 0.0
+        self.own = 0
 
     def see(self, event: ev.Event) -> None:
         self._last = event.t
@@ -235,6 +249,7 @@ class _Tally:
             self._running.add(event.id)
         elif isinstance(event, (ev.Ended, ev.Suspended)):
             self._running.discard(event.id)
+            self.own += event.own and not (isinstance(event, ev.Ended) and event.final)
         if isinstance(event, ev.Rejected) or (isinstance(event, ev.Ended) and event.final):
             self.finished += 1
 

@@ -110,12 +110,12 @@ class LiveFold:
             entry.rated_s = event.t
             entry.status = "stopping"
             whom = f" for job {event.beneficiary}" if event.beneficiary >= 0 else ""
-            entry.reason = f"{'saves its state' if event.suspend else 'leaves its devices'}{whom}"
+            entry.reason = f"leaves its devices{whom}{', to go on later' if event.suspend else ''}"
 
     def _suspended(self, event: ev.Suspended) -> None:
         if (entry := self._entries.get(event.id)) is not None:
             entry.suspensions += 1
-            entry.work_s = event.work_s
+            entry.work_s, entry.own = event.work_s, event.own
             self._requeue(entry, "held" if entry.held else "suspended")
 
     def _on_ended(self, event: ev.Ended) -> None:
@@ -127,6 +127,7 @@ class LiveFold:
             entry.exit_code = None if event.outcome == "failed" and not event.code else event.code
         entry.detail = event.detail
         if not event.final:
+            entry.own = event.own
             self._requeue(entry, "held" if entry.held else "waiting")
             return
         began_s = max(entry.since_s, 0.0)

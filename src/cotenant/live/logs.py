@@ -123,11 +123,12 @@ class Teller:
                 again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
                 return info, f"{self._job(event.id)} {word} on {where}{again}"
             case ev.Stopping():
-                how = "saves its state" if event.suspend else "leaves"
+                how = "leaves, to go on later," if event.suspend else "leaves"
                 whom = f" for job {event.beneficiary}" if event.beneficiary >= 0 else ""
                 return info, f"{self._job(event.id)} {how}{whom}{_misjudged(event)}"
             case ev.Suspended():
-                return info, f"{self._job(event.id)} suspended"
+                how = "ended to make room; its checkpoints are its own affair" if event.own else "suspended"
+                return info, f"{self._job(event.id)} {how}"
             case ev.Ended():
                 lasted = format_duration(max(event.t - self._since.get(event.id, event.t), 0.0))
                 code = f", exit code {event.code}" if event.outcome == "failed" else ""

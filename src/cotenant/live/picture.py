@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from cotenant.live.entries import ENDED, Entry, Triple, view_of
+from cotenant.live.entries import ENDED, Entry, Triple, saved_words, view_of
 from cotenant.live.fold import LiveFold
 from cotenant.live.views import JobView, Resident
 from cotenant.model import events as ev
@@ -300,8 +300,7 @@ class Picture(LiveFold):
         waits = entry.status in ("waiting", "suspended") and not entry.held
         until = self._starts_nothing(entry) if waits and (entry.hold or not entry.after) else ""
         if until:
-            kept = "its state is saved; " if entry.status == "suspended" else ""
-            return msgspec.structs.replace(found, reason=f"{kept}{until}")
+            return msgspec.structs.replace(found, reason=f"{saved_words(entry)}{until}")
         if waits and (drained := self.why_idle(entry)):
             return msgspec.structs.replace(
                 found, reason=found.reason.replace("not now: ", f"not now: {drained}; ", 1)

@@ -36,8 +36,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """One job, as people see it. Times in seconds since 1970; None: not yet, or unknown.
 
     ``status``: ``waiting`` (in the queue, or for other jobs), ``held`` (suspended by a user),
-    ``running``, ``paused`` (stopped by signal, holding its memory), ``stopping`` (saving its state),
-    ``suspended`` (saved, waits for room), ``done``, ``failed``, ``cancelled``, ``rejected``, ``lost``.
+    ``running``, ``paused`` (stopped by signal, holding its memory), ``stopping`` (leaving its devices),
+    ``suspended`` (left them for others, waits for room), ``done``, ``failed``, ``cancelled``, ``rejected``, ``lost``.
     ``reason`` is one sentence: why it waits, or how it ended.
     """
 

@@ -176,12 +176,16 @@ class Stopping(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="stoppi
 
 
 class Suspended(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="suspended", omit_defaults=True):
-    """State is saved, devices are free, the job is in the queue again."""
+    """State is saved, devices are free, the job is in the queue again.
+
+    ``own``: it was ended, and its checkpoints are its own affair: ``work_s`` is what it had done.
+    """
 
     t: float
     id: int
     attempt: int
     work_s: float
+    own: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="ended", omit_defaults=True):
@@ -190,7 +194,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="ended", o
     ``work_s`` is the useful work of the attempt in reference-device seconds; ``lost_s`` the
     work that must be done again. ``final`` is False when the job returns to the queue. Live:
     the exit code (negative: the signal that ended it), and in ``detail`` what else is known; ``ago_s`` is how
-    long before ``t`` it had ended, if no scheduler ran to see it.
+    long before ``t`` it had ended, if no scheduler ran to see it; ``own``: only the job knows what of ``lost_s`` it kept.
     """
 
     t: float
@@ -203,6 +207,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="ended", o
     code: int = 0
     detail: str = ""
     ago_s: float = 0.0
+    own: bool = False
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="moved", omit_defaults=True):

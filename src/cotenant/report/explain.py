@@ -16,17 +16,18 @@ from cotenant.model.plan import Reason
 from cotenant.model.poolevents import Loaded, Spilled, Stored, TierResized
 from cotenant.model.quantities import format_duration
 from cotenant.report.changes import Changes
-from cotenant.report.derived import derive, free_in, set_aside
+from cotenant.report.derived import set_aside
 from cotenant.report.explanation import Explanation, Step
 from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
 from cotenant.report.phrases import at, devices_named, facts_in_words, leaving, plural, rule, where
 from cotenant.report.promises import Promises
-from cotenant.report.real import REAL, goes_to, how_ended, sentence, work_in_words
+from cotenant.report.real import ITSELF, REAL, goes_to, how_ended, sentence, work_in_words
 from cotenant.report.reasons import meaning
 from cotenant.report.runtimes import Expected, expectation, run_against
 from cotenant.report.stage import Stage
 from cotenant.report.tables import show
+from cotenant.report.waiting import Waiting
 from cotenant.report.waits import Cause, Refusal, Wait, helped
 
 __all__ = ["Cause", "Explanation", "Neighbour", "Refusal", "Step", "Wait", "explain", "explain_events"]
@@ -107,23 +108,16 @@ def explain_events(
     return msgspec.structs.replace(told, promises=promises.of(job_id))
 
 
-class _Story:
+class _Story(Waiting):
     """Collects what concerns one job while the log goes by."""
 
     def __init__(self, is_it: Callable[[Job], bool]) -> None:
-        self.job: Job | None = None
+        super().__init__()
         self._is_it = is_it
-        self._steps: list[Step] = []
-        self._waits: list[Wait] = []
-        self._looked = 0
-        self._refused: dict[int, Refusal] = {}
         self._beside: dict[int, list[Any]] = {}
         self._past: list[Neighbour] = []
-        self._outcome = "waiting"
         self._verdict = ""
-        self._stopped_for = ""
-        self._asked: Reason | None = None
-        self._wished_s = -1.0
+        self._own = False
         self._expected: Expected = None
         self._changes = Changes()
         self._foreseen = Foreseen(-1)
@@ -157,76 +151,6 @@ class _Story:
         if isinstance(event, _TOUCHES):
             self._meet(event.t, stage)
 
-    def _derive(self, stage: Stage, *, again: bool = False) -> None:
-        """Note once for each wait, and at the end of the log, what stands in the job's way."""
-        if self.job is None or not self._waits or self._waits[-1].end_s is not None:
-            return
-        wait = self._waits[-1]
-        if wait.silent and (again or self._looked < len(self._waits)):
-            self._looked, wait.derived = len(self._waits), derive(self.job, stage)
-
-    def _step(self, t: float, what: str, text: str) -> None:
-        self._steps.append(Step(t, what, text))
-
-    def _queue(self, t: float, ahead_jobs: int) -> None:
-        self._waits.append(Wait(t, ahead_jobs, stopped_for=self._stopped_for))
-        self._stopped_for = ""
-        self._outcome = "waiting"
-        self._aside(t)
-
-    def _aside(self, t: float) -> None:
-        """While its owner holds it, or it awaits other jobs, that is why it waits."""
-        if self._asked is not None and self._waits and self._waits[-1].end_s is None:
-            self._waits[-1].causes.append(Cause(t, str(self._asked), {}, 0, 0, 0, 0))
-
-    def _for_whom(self) -> str:
-        return f": {self._waits[-1].why}" if self._waits[-1].stopped_for else ""
-
-    def _leave_queue(self, t: float) -> float:
-        if not self._waits or self._waits[-1].end_s is not None:
-            return 0.0
-        self._waits[-1].end_s = t
-        return t - self._waits[-1].start_s
-
-    def _until_now(self, t: float) -> None:
-        """Account for the part of a wait for which the log gave no reason, now that it gives one."""
-        wait = self._waits[-1] if self._waits else None
-        if wait is not None and wait.end_s is None and wait.silent and t > wait.start_s:
-            self._step(wait.start_s, "behind", wait.before_reasons(t))
-
-    def _held(self, event: ev.Held, stage: Stage) -> None:
-        seen = stage.free()
-        known = free_in(event.facts, seen)
-        cause = Cause(
-            event.t, str(event.reason), event.facts, *known, *stage.ahead(event.id), stage.gpus(event.id)
-        )
-        self._until_now(event.t)
-        if self._waits:
-            self._waits[-1].causes.append(cause)
-        numbers = f" ({facts_in_words(event.facts)})" if event.facts else ""
-        # A policy counts less as free (what is held for others); only one of two counts is told.
-        cluster = f" {known[0]} wholly free, {known[1]} on any one node;" if known == seen else ""
-        self._step(
-            event.t,
-            "waiting",
-            f"WAITING {cause.reason}: {cause.text}{numbers}. Asks for {plural(stage.gpus(event.id), 'GPU')};"
-            f"{cluster} {stage.queue_in_words(event.id)}.",
-        )
-
-    def refused(self, event: ev.Refused, stage: Stage) -> None:
-        """The policy decided something about it that the rules forbid."""
-        last = self._refused.get(len(self._steps) - 1)
-        if last is not None and (last.decision, last.reason) == (event.decision, str(event.reason)):
-            last.count, last.last_t = last.count + 1, event.t
-            return
-        self._until_now(event.t)
-        wished = self._wished_s == event.t
-        found = Refusal(event.t, event.decision, str(event.reason), event.facts, 1, event.t, wished)
-        self._refused[len(self._steps)] = found
-        self._step(event.t, "refused", "")  # its words are known once it is known how often
-        if self._waits and self._waits[-1].end_s is None:
-            self._waits[-1].refusals.append(found)
-
     def submitted(self, event: ev.Submitted, stage: Stage) -> None:
         """The job arrived."""
         self._queue(event.t, stage.ahead(event.job.id)[0])
@@ -251,6 +175,8 @@ class _Story:
         silent = f" ({wait.why})" if wait is not None and wait.silent and wait.why else ""
         self._outcome = "running"
         verb = "Resumed" if event.resumed else f"Started (attempt {event.attempt})"
+        if event.resumed and self._own:
+            verb = "Started anew, from what it keeps itself,"
         part = event.share
         share = "whole" if part is None else f"{part.mode}, {part.compute_milli / 10:g} % guaranteed"
         why = rule(event.why)
@@ -301,6 +227,11 @@ class _Story:
     def suspended(self, event: ev.Suspended, stage: Stage) -> None:
         """It is in the queue again."""
         self._queue(event.t, stage.ahead(event.id)[0])
+        self._own = event.own
+        if event.own:
+            done = f"Ended after {format_duration(event.work_s)} of work to make room; queued again"
+            self._step(event.t, "suspended", f"{done}{self._for_whom()}. It goes on {ITSELF}.")
+            return
         kept = f"{format_duration(event.work_s)} of work kept"
         if where := stage.state_tiers.waits_where(event.id):
             kept += f"; {where}"
@@ -316,6 +247,7 @@ class _Story:
             self._step(event.t, event.outcome, f"Ended: {event.outcome}, {kept}")
         else:
             self._queue(event.t, stage.ahead(event.id)[0])
+            self._own = event.own
             text = f"Attempt {event.attempt} ended ({event.outcome}, {kept}); queued again{self._for_whom()}."
             self._step(event.t, "again", text)
 

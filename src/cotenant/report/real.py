@@ -7,11 +7,13 @@ from cotenant.model.quantities import format_bytes, format_duration
 from cotenant.report.phrases import devices_named, plural
 from cotenant.report.tables import show
 
-__all__ = ["REAL", "goes_to", "how_ended", "sentence", "work_in_words"]
+__all__ = ["ITSELF", "REAL", "goes_to", "how_ended", "sentence", "work_in_words"]
 
 Real = ev.Launched | ev.Paused | ev.ResizeRequested | ev.Resettled
 REAL: tuple[type, ...] = (ev.Launched, ev.Paused, ev.ResizeRequested, ev.Resettled)
 """Events that ``sentence`` tells of."""
+ITSELF = "from a checkpoint of its own if it keeps one, else from the beginning"
+"""Where a job goes on whose state nobody saves but itself."""
 
 
 def sentence(event: Real) -> tuple[str, str]:
@@ -79,8 +81,13 @@ def work_in_words(event: ev.Ended) -> str:
 
     >>> work_in_words(ev.Ended(1.0, 0, 1, "failed", 5.0, 5.0)), work_in_words(ev.Ended(1.0, 0, 1, "lost", 2.0, 3.0))
     ('5s of work, all of it lost', '2s of useful work, 3s of work lost')
+    >>> work_in_words(ev.Ended(1.0, 0, 1, "lost", 2.0, 3.0, final=False, own=True))
+    '5s of work; it goes on from a checkpoint of its own if it keeps one, else from the beginning'
     """
     done = format_duration(event.work_s)
+    if event.own and not event.final:
+        whole = event.work_s if event.outcome == "failed" else event.work_s + event.lost_s
+        return f"{format_duration(whole)} of work; it goes on {ITSELF}"
     if event.outcome == "failed" and 0.0 < event.work_s <= event.lost_s:
         return f"{done} of work, all of it lost"
     lost = f", {format_duration(event.lost_s)} of work lost" if event.lost_s else ""

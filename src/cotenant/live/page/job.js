@@ -88,7 +88,7 @@ async function output(id) {
 // -- asking for something ----------------------------------------------------------------
 
 const ASKS = {
-  suspend: ["Suspend", "Its state is saved and its devices are given to others, until it is resumed.", (s) => !ENDED.has(s) && s !== "held", "Suspend it"],
+  suspend: ["Suspend", "It leaves its devices to others until it is resumed; its state is saved first, if it can be (docs: --suspend).", (s) => !ENDED.has(s) && s !== "held", "Suspend it"],
   resume: ["Resume", "It goes on as soon as there is room.", (s) => s === "held" || s === "suspended" || s === "paused", "Resume it"],
   priority: ["Change priority", "Jobs of higher priority go first.", (s) => !ENDED.has(s), "Change it"],
   cancel: ["Cancel", "It is ended for good. What it has not saved is lost.", (s) => !ENDED.has(s), "End the job"],

@@ -85,7 +85,7 @@ export function moment(wall) {
 
 const STATES = {
   waiting: ["waiting", ""], held: ["suspended by its owner", "warn"], running: ["running", "good"],
-  paused: ["paused, holding memory", "warn"], stopping: ["saving its state", "warn"],
+  paused: ["paused, holding memory", "warn"], stopping: ["leaving its devices", "warn"],
   suspended: ["suspended, waits for room", "warn"], done: ["done", "good"], failed: ["failed", "bad"],
   cancelled: ["cancelled", ""], rejected: ["refused", "bad"], lost: ["lost", "bad"],
 };
