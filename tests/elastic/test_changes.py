@@ -58,6 +58,23 @@ def test_killed_within_a_turn(play: Any, tmp_path: Path) -> None:
     assert (tmp_path / "killed").exists()
 
 
+def test_the_first_is_killed_as_it_writes_the_last_state(play: Any, tmp_path: Path) -> None:
+    alone = play.alone()
+    weights, state = tmp_path / "weights", tmp_path / "state"
+    kill = {"flag": str(tmp_path / "killed"), "where": "save", "step": len(alone), "name": "0"}
+    assert play.together(2, kill=kill, state=str(state), weights=str(weights)) == alone
+    assert play.code == 0, play.told
+    assert (tmp_path / "killed").exists()
+    assert weights.exists()  # by the other, which is the first then
+    assert play.together(2, state=str(state), log=str(tmp_path / "again")) == []
+
+
+def test_the_first_leaves_after_the_last_step_without_a_word(play: Any) -> None:
+    alone = play.alone()
+    assert play.together(2, crash_after=len(alone) - 1, crash="0") == alone
+    assert play.code == 0, play.told
+
+
 @pytest.mark.parametrize(("killed", "code"), [(0, 137), (1, 0)])
 def test_killed_while_the_first_still_writes_after_the_last_step(
     play: Any, tmp_path: Path, killed: int, code: int
@@ -69,7 +86,7 @@ def test_killed_while_the_first_still_writes_after_the_last_step(
             gone.append(supervisor.members[killed])
             os.kill(supervisor.running[gone[0]], signal.SIGKILL)
 
-    play.together(2, on_poll=on_poll, state=str(tmp_path / "state"), weights=str(weights), linger=1.0)
+    play.together(2, on_poll=on_poll, state=str(tmp_path / "state"), weights=str(weights), linger=2.0)
     assert play.code == code, play.told
     assert f"process {gone[0]} was killed by signal 9 after the last step" in " ".join(play.told)
     assert weights.exists() == (killed != 0)

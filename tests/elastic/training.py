@@ -23,6 +23,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from cotenant import elastic
+from cotenant.elastic import state as checkpoints
 from cotenant.elastic import transfer
 from cotenant.elastic.exchange import Broken, Group
 from cotenant.elastic.members import Member
@@ -146,6 +147,7 @@ def main(options: dict[str, Any]) -> None:
         sys.stderr = Path(options["error"]).open("a", buffering=1)  # noqa: SIM115 - until the process ends
     die_halfway(options)
     die_in_rendezvous(options)
+    die_in_save(options)
     run = elastic.Run(
         options.get("workers", 4),
         options.get("most"),
@@ -165,7 +167,7 @@ def main(options: dict[str, Any]) -> None:
     sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 20)
     run.keep(opt, sched, scaler)
     accumulate = options.get("accumulate", 1)
-    pid = os.getpid()
+    pid, name = os.getpid(), os.environ.get("COTENANT_ELASTIC", "::alone").split(":")[2]
     for step in run.steps(loader, epochs=options.get("epochs", 2)):
         for x, y in step:
             with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
@@ -200,16 +202,14 @@ def main(options: dict[str, Any]) -> None:
                 file.write(f"{step.number} {digest(state)} {run.processes} {pid} {parts}\n")
         elif options.get("draw"):
             torch.rand(1)
-        if step.number == options.get("crash_after"):
+        if step.number == options.get("crash_after") and options.get("crash", name) == name:
             os._exit(0)
         if step.number == options.get("terminate"):
             os.kill(pid, signal.SIGTERM)
     if options.get("ends"):
         kept = {"model": model.state_dict(), "optimizer": opt.state_dict(), "scaler": scaler.state_dict()}
-        name = os.environ.get("COTENANT_ELASTIC", "::alone").split(":")[2]
         Path(options["ends"], name).write_text(digest(kept))
-    if run.first:
-        time.sleep(options.get("linger", 0.0))
+    time.sleep(options.get("linger", 0.0))
     if options.get("weights") and run.first:
         torch.save(model.state_dict(), options["weights"])
 
@@ -253,6 +253,17 @@ def die_in_rendezvous(options: dict[str, Any]) -> None:
             raise
 
     Member._group = dying  # type: ignore[method-assign]
+
+
+def die_in_save(options: dict[str, Any]) -> None:
+    """Be killed once, when the state after this step is to be written."""
+    save = checkpoints.save
+
+    def dying(folder: Any, content: Any, step: int, keep: int) -> None:
+        die_if(options, step, "save")
+        save(folder, content, step, keep)
+
+    checkpoints.save = dying
 
 
 def die_halfway(options: dict[str, Any]) -> None:

@@ -97,6 +97,10 @@ class Board:
         """All are to save and leave."""
         self._store.set("stop", "1")
 
+    def left(self) -> None:
+        """One has left its loop early: nobody is to wait for it."""
+        self._store.set("left", "1")
+
     def tell(self) -> None:
         """All are to say what they do."""
         self._store.set("tell", "1")

@@ -2,9 +2,10 @@
 
 The supervisor keeps the store. Keys that it writes: ``generation`` (number of the newest), ``members/G``
 (their names, in order of rank), ``retire/NAME``, ``lost/G``, ``stop``, ``checkpoint`` (how many were
-ordered), ``all-killed`` (once nobody was left), ``tell`` (processes are to say what they do). Keys that processes write: ``ready/NAME`` (waits
-for a generation after this one), ``here/G/NAME``, ``go/G``, ``in/NAME`` (is part of this one, and has the
-state of the run), ``at/NAME`` (what it does), ``broken/G``, ``finished``.
+ordered), ``all-killed`` (once nobody was left), ``left`` (one has left the loop early, as all will), ``tell``
+(processes are to say what they do). Keys that processes write: ``ready/NAME`` (waits for a generation after
+this one), ``here/G/NAME``, ``go/G``, ``in/NAME`` (is part of this one, and has the state of the run),
+``at/NAME`` (what it does), ``broken/G``, ``finished`` (the last step is done, and saved).
 """
 
 from __future__ import annotations
@@ -201,6 +202,15 @@ class Member:
     def broken(self) -> None:
         """Tell the supervisor that this generation is of no use."""
         self._store.set(f"broken/{self.generation}", "1")
+
+    def finished(self) -> bool:
+        """Wait until the first process has told that all is done; False if a generation follows instead."""
+        self.tell(JOIN, self.generation)
+        while not self.has("finished") and not self.has("left"):
+            if self.newest() > self.generation:
+                return self.has("finished")
+            time.sleep(_POLL_S)
+        return True
 
     def over(self) -> bool:
         """Whether another has done the last step; for a thread that watches."""

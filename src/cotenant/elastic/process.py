@@ -13,10 +13,9 @@ from cotenant.elastic.exchange import Broken, Group, from_bytes, to_bytes
 from cotenant.elastic.gradients import share
 from cotenant.elastic.held import Held
 from cotenant.elastic.hung import EXCHANGE, SCRIPT, TURNS
-from cotenant.elastic.members import Finished, Orders, Retired
-from cotenant.elastic.memory import Memory
+from cotenant.elastic.members import Finished, Member, Orders, Retired
 from cotenant.elastic.parts import WHOLE, Aside, Batches, Given, Part, Record
-from cotenant.elastic.reduction import Stages, staging
+from cotenant.elastic.reduction import Stages, Stagings
 from cotenant.elastic.sampling import NOTHING, Data, Mark
 from cotenant.elastic.settings import Settings
 from cotenant.elastic.state import Place
@@ -73,10 +72,10 @@ class Process(Held):
         self._aside = Aside(())
         self.worker: int | None = None
         self._group: Group | None = None
-        self._memory = Memory()
         self._staging: Stages
-        self._stagings: dict[Part, Stages] = {}
-        self._apart = False
+        self._stagings = Stagings(
+            settings, self.parameters, self.tables, lambda part: self.contexts[0].arrival.get(part, ())
+        )
         self._fresh: dict[int, Context] = {}
         self._notes: dict[str, float] = {}
         self._orders = Orders()
@@ -99,7 +98,7 @@ class Process(Held):
             contents.check_loadable(self.objects.small(), "an object given to run.keep()")
             if self._member.newest():
                 # The others train meanwhile; at the first exchange they would wait for memory to be made.
-                self._memory.warm(self.dense, self.settings.order)
+                self._stagings.memory.warm(self.dense, self.settings.order)
             try:
                 self._join()
             except Finished:
@@ -148,10 +147,21 @@ class Process(Held):
             except Finished:
                 return True
         if self._member is not None and end:
-            self._member.finish()
+            self._finish_run(self._member)
         elif self._member is not None and orders.generation > self._member.generation:
             self._join()
         return False
+
+    def _finish_run(self, member: Member) -> None:
+        # Told only once the last state is written: if the first dies before, another is the first, and writes it.
+        while self.rank > 0 and not member.finished():
+            try:
+                self._join()
+            except Finished:
+                return
+        self.save()
+        if self.rank == 0:
+            member.finish()
 
     def _tell(self, what: str) -> None:
         if self._member is not None:
@@ -211,7 +221,7 @@ class Process(Held):
     def end_turns(self) -> bool:
         """Exchange; False if the turns must be taken again, by others."""
         if self._staging.failed:
-            self._apart = True
+            self._stagings.apart = True
             self._put_back()
             self._staging.apart = True
             self._again()
@@ -370,29 +380,14 @@ class Process(Held):
         self.rank, self.size = (0, 1) if group is None else (group.rank, group.size)
         self._see_threads()
         settings = self.settings
-        self._shares = share(settings.leaves, self.size)
-        first, end = self._shares[self.rank]
+        shares = share(settings.leaves, self.size)
+        first, end = shares[self.rank]
         turns = settings.workers // settings.leaves
         self._mine = range(first * turns, end * turns)
-        self._stagings.clear()
+        self._stagings.settle(shares, group)
         self._choose()
 
     def _choose(self) -> None:
-        """What sums the gradients of this part's parameters, in this generation."""
-        part, settings = self._part, self.settings
-        summed = self._part.of(self.parameters)
-        if part not in self._stagings:
-            self._stagings[part] = staging(
-                summed,
-                settings.order,
-                self._shares,
-                self._group,
-                self._memory,
-                turns=settings.workers // settings.leaves,
-                apart=self._apart,
-                arrival=lambda: self.contexts[0].arrival.get(part.name, ()),
-                tables=self.tables,
-            )
-        self._staging = self._stagings[part]
-        theirs = {id(parameter) for parameter in summed}
+        self._staging = self._stagings.choose(self._part)
+        theirs = {id(parameter) for parameter in self._part.of(self.parameters)}
         self._aside = Aside([p for p in self.parameters if id(p) not in theirs])

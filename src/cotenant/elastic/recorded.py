@@ -82,7 +82,7 @@ class _RecordedWhole(_Recorded):
 
     def _separate(self) -> None:
         several = self.settings.workers > self.settings.leaves or self.settings.order == "ddp"
-        self._staging.apart = several or self._apart or self.log.active
+        self._staging.apart = several or self._stagings.apart or self.log.active
 
 
 class _RecordedShards(_Recorded, ShardedProcess):

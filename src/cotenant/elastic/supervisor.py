@@ -283,20 +283,25 @@ class Supervisor:
                 continue
             if code == _AGAIN and not self._stopping:
                 continue  # of a sharded run, whose group has changed: another is started in its place
-            # A script that leaves its loop early leaves it in all processes, if not in the same moment.
-            self._left = self._left or (member and code == 0)
             if code in (0, _SUSPENDED):
-                if not self._running and not self._stopping and not self._board.finished:
-                    self._code = code  # a script that takes no steps
-                    if not self._generation:
-                        self._end("the script has ended without a step: does it use cotenant.elastic.Run?")
-                        self._code = code or (1 if self._account else 0)
-                continue
-            if code > 0:
+                self._ended(code, member=member)
+            elif code > 0:
                 self._end(f"process {name} failed with exit code {code}; the run ends")
                 self._code = code
                 return
-            self._killed(name, code, member=member)
+            else:
+                self._killed(name, code, member=member)
+
+    def _ended(self, code: int, *, member: bool) -> None:
+        # A script that leaves its loop early leaves it in all processes, if not in the same moment.
+        if member and code == 0 and not self._left:
+            self._left = True
+            self._board.left()
+        if not self._running and not self._stopping and not self._board.finished:
+            self._code = code  # a script that takes no steps
+            if not self._generation:
+                self._end("the script has ended without a step: does it use cotenant.elastic.Run?")
+                self._code = code or (1 if self._account else 0)
 
     def _killed(self, name: str, code: int, *, member: bool) -> None:
         self._lost = self._lost or member
