@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,12 @@ from cotenant.live.service import LiveService
 from cotenant.live.store import open_store
 from cotenant.live.tenants import ADMIN, TenantRow, Tenants, sha256_of_token
 from cotenant.live.views import Caller
+from cotenant.live.wishes import Wishes
 from cotenant.model import events as ev
 from cotenant.model.liveports import Accepted, Progress, Request
 from cotenant.model.placement import Share
+from cotenant.model.plan import Reason
+from cotenant.report.reasons import meaning
 
 GIB = 1 << 30
 
@@ -75,6 +79,11 @@ class Scene:
             store=self.store, picture=self.picture, clock=Clock(), tenants=self.tenants,
             cluster=self.cluster, state=state, standing=self.standing,  # type: ignore[arg-type]
         )  # fmt: skip
+
+    def with_wishes(self) -> Wishes:
+        """From now on the service waits for the loop's answers to resizes."""
+        self.service._wishes = found = Wishes()
+        return found
 
     def submit(self, caller: Caller = ADMIN, key: str = "k", **body: Any) -> Accepted | Exception:
         request = Request(
@@ -263,6 +272,39 @@ def test_a_resize_that_cannot_be_is_refused_at_once_with_its_reason(scene: Scene
     scene.happen(ev.Undrained(16.0, 0, device=0))
     more = Request(key="more", tenant="", kind="resize", body={"id": 2, "gpus": 2})
     assert not scene.service.command(ADMIN, more).again
+
+
+def test_of_two_resizes_that_come_together_each_is_told_its_own_fate(scene: Scene) -> None:
+    scene.submit(ADMIN, gpus=1, elastic={"min_gpus": 1, "max_gpus": 2}, gpu_memory="1GiB")
+    scene.take_up()
+    scene.happen(ev.Started(1.0, 0, 1, (0,)))
+    wishes = scene.with_wishes()
+
+    def ask(key: str) -> str:
+        body = {"id": 0, "gpus": 2}
+        try:
+            scene.service.command(ADMIN, Request(key=key, tenant="", kind="resize", body=body))
+        except ConflictError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(2) as pool:
+        told = [pool.submit(ask, key) for key in ("one", "two")]
+        while len(scene.store.waiting(1)) < 2:  # both were accepted: each seemed possible then
+            assert not all(one.done() for one in told)
+            time.sleep(0.01)
+        events = (
+            ev.ResizeRequested(2.0, 0, gpus=2, request="one"),
+            ev.Resized(2.0, 0, 1, (0, 1), in_place=True),
+            ev.ResizeRequested(2.0, 0, gpus=2, request="two"),
+            ev.Refused(2.0, 0, "resize", Reason.STILL_RESIZING),
+            ev.Refused(2.0, 0, "resize", Reason.NO_CAPACITY),  # a decision of the policy
+        )
+        scene.happen(*events)
+        wishes.see(events)
+        answers = [one.result() for one in told]
+    assert answers == ["", f"resize: job 0 stays as it is: {meaning(Reason.STILL_RESIZING)}"]
+    assert [ask("one"), ask("two")] == answers  # with the same key, the same answer
 
 
 def test_a_range_and_a_resize_under_way_are_told(scene: Scene) -> None:

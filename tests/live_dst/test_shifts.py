@@ -16,6 +16,7 @@ import pytest
 
 from cotenant import registry
 from cotenant.checks.trials import main, trial
+from cotenant.live.wishes import Wishes
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.ledger import Ledger
@@ -176,6 +177,20 @@ def test_what_a_plain_job_keeps_is_told_as_its_own_affair(machine: Make, way: st
     m.to(110.0)
     (lost,) = m.log(ev.Ended)
     assert (lost.outcome, lost.own) == ("lost", way == "restart")
+
+
+def test_the_answers_to_two_resizes_of_one_moment_stand_in_the_log(machine: Make) -> None:
+    m = machine(gpus=3)
+    a = m.submit("a", sharing="exclusive", elastic={"min_gpus": 1, "max_gpus": 3})
+    m.to(30.0)
+    m.ask("resize", id=a, gpus=2)
+    m.ask("resize", id=a, gpus=3)
+    m.to(32.0)
+    wishes = Wishes()
+    wishes.recall([event for _, event in m.disk.read()])
+    assert wishes.wait(a, "k2", 0.0) == ""
+    assert "earlier resize" in (wishes.wait(a, "k3", 0.0) or "")
+    assert wishes.wait(a, "k9", 0.0) is None
 
 
 def test_a_resize_for_which_there_is_no_room_names_the_drained_device(machine: Make) -> None:

@@ -17,6 +17,7 @@ from cotenant.live.picture import Picture, Told
 from cotenant.live.store import SqlStore
 from cotenant.live.tenants import Tenants, check_priority
 from cotenant.live.views import Caller, DeviceView, JobView, StatusView
+from cotenant.live.wishes import Wishes
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
 from cotenant.model.events import Event, encode_event
@@ -29,6 +30,8 @@ __all__ = ["LiveService", "Standing"]
 
 _STREAMS = ("stdout", "stderr")
 _TAIL = 2000
+_DECIDED_S = 5.0
+"""So long a resize waits for the loop's answer; one that has none by then is on disk, and decided later."""
 
 
 class Standing(Protocol):
@@ -61,6 +64,8 @@ class LiveService:
     state : Path
         The state folder, for output of jobs.
     standing : Standing
+    wishes : Wishes, optional
+        Where the loop's answers to resizes are to be had.
     """
 
     def __init__(
@@ -73,9 +78,11 @@ class LiveService:
         cluster: Cluster,
         state: Path,
         standing: Standing,
+        wishes: Wishes | None = None,
     ) -> None:
         self._store, self._picture, self._clock, self._tenants = store, picture, clock, tenants
         self._cluster, self._state, self._standing = cluster, state, standing
+        self._wishes = wishes
         self._costs = threading.Semaphore(2)
 
     # -- asking for something ------------------------------------------------------------
@@ -138,7 +145,15 @@ class LiveService:
         if isinstance(answer, Exception):
             raise answer
         self._standing.wake()
+        if request.kind == "resize" and job_id is not None and self._wishes is not None:
+            refused = self._wishes.wait(job_id, request.key, 0.0 if self._taken_up(answer) else _DECIDED_S)
+            if refused:
+                raise ConflictError(f"resize: job {job_id} stays as it is: {refused}")
         return answer
+
+    def _taken_up(self, answer: Accepted) -> bool:
+        """Whether it was asked before, and decided then."""
+        return answer.again and self._store.done_seq() >= answer.seq
 
     def _check_state(self, request: Request, view: JobView) -> None:
         kind = request.kind

@@ -29,6 +29,7 @@ from cotenant.live.storelog import PatientReads, StoreLog
 from cotenant.live.tapped import TappedHost
 from cotenant.live.tenants import Tenants
 from cotenant.live.waking import Waker
+from cotenant.live.wishes import Wishes
 from cotenant.model.liveports import DeviceGone, Lease
 from cotenant.model.settings import Settings
 
@@ -81,6 +82,7 @@ class Works:
             [d.device_type for d in self._devices],
             asked=self._asked,
         )
+        self._wishes = Wishes()
         self._host = TappedHost(self._made_host(ground), self.picture.report)
         self._host.first([DeviceGone(device=d.device, up=False, cause="not found") for d in self._missing])
         self._stop_asked = threading.Event()
@@ -102,6 +104,7 @@ class Works:
             cluster=self._cluster,
             state=state,
             standing=self._standing,
+            wishes=self._wishes,
         )
         self._served: Served | None = None
 
@@ -134,7 +137,7 @@ class Works:
             settings=settings,
             seed=self._options.seed,
             log=StoreLog(self._store, self._lease, self._executor, self._stop_asked),
-            observers=(self.picture, Teller(self.picture.name_of), self._learning),
+            observers=(self.picture, self._wishes, Teller(self.picture.name_of), self._learning),
             header={
                 "policy": self._options.policy,
                 "params": params_of(policy),
