@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import stat
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from cotenant.live import logs
 from cotenant.live.statedir import read_daemon
 
 Scheduler = Any  # of conftest.py
@@ -280,6 +282,25 @@ def test_the_log_of_the_daemon_is_json_and_holds_no_secret(calm: Scheduler) -> N
     assert {"submitted", "started", "ended"} <= set(kinds)
     assert "hunter2-xyz" not in text
     assert calm.token not in text
+
+
+def test_the_log_of_the_daemon_goes_on_in_a_new_file_when_one_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = logging.getLogger("cotenant")
+    for name, value in (("handlers", []), ("propagate", True), ("level", root.level)):
+        monkeypatch.setattr(root, name, value)
+    monkeypatch.setattr(logs, "_BYTES", 250)  # two lines
+    for turn in range(2):  # the second begins with a file that is half full
+        logs.begin_logging(tmp_path, quiet=True)
+        for number in range(3):
+            logging.getLogger("cotenant.live").info("für %d", 10 * turn + number)
+    root.handlers[0].close()
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["daemon.log", "daemon.log.1", "daemon.log.2"]
+    files = [tmp_path / f"daemon.log{end}" for end in (".2", ".1", "")]
+    assert all(0 < file.stat().st_size <= 250 for file in files)
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert [line["message"] for line in lines] == [f"für {n}" for n in (0, 1, 2, 10, 11, 12)]
 
 
 def test_detach_returns_when_the_api_answers(make_scheduler: Make) -> None:

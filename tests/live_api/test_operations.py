@@ -55,6 +55,29 @@ def test_jobs_are_answered_one_by_one_in_their_order(admin: httpx.Client) -> Non
     assert "$.priority" in wrong[3]["message"]
 
 
+def test_submissions_take_a_way_of_their_own_and_are_answered_as_by_the_other(
+    admin: httpx.Client, alice: httpx.Client, service: Any
+) -> None:
+    """``/v1/jobs/`` is the same operation, by way of the router."""
+    bodies = [
+        {"jobs": [{"key": "k", "job": job("a")}]},
+        {"jobs": []},
+        {"jobs": [{"key": "", "job": {}}]},
+        [1],
+    ]
+    accepted = admin.post("/v1/jobs", json=bodies[0])
+    assert (accepted.status_code, accepted.json()) == (201, {"jobs": [{"id": 0, "again": False}]})
+    for client, body in [(admin, body) for body in bodies] + [(alice, bodies[1])]:
+        one, other = (client.post(path, json=body) for path in ("/v1/jobs", "/v1/jobs/"))
+        assert one.status_code == other.status_code
+        assert one.content == other.content
+        same = [{n: v for n, v in answer.headers.items() if n != "date"} for answer in (one, other)]
+        assert same[0] == same[1]
+    assert 'answers_total{operation="submit",status="201"} 3.0' in admin.get("/metrics").text
+    refused = admin.post("/v1/jobs?what=1", json=bodies[0])
+    assert refused.status_code == 400 and refused.json()["detail"] == "query"
+
+
 def test_asking_again_is_safe_and_another_content_is_refused(admin: httpx.Client, service: Any) -> None:
     ask = {"jobs": [{"key": "k", "job": job("a")}]}
     assert admin.post("/v1/jobs", json=ask).json()["jobs"] == [{"id": 0, "again": False}]

@@ -16,7 +16,7 @@ from cotenant.model.liveports import Accepted
 from cotenant.model.quantities import MIB
 from cotenant.runs.jobfile import JobFile, check_fits, job_of, limit_milli
 
-__all__ = ["LONGEST_NAME", "admit", "asked_of", "job_from", "memory_of_model"]
+__all__ = ["LONGEST_NAME", "admit", "asked_of", "job_from", "memory_of_model", "understood"]
 
 LONGEST_NAME = 200
 
@@ -53,8 +53,8 @@ def admit(body: dict[str, Any], caller: Caller, tenants: Tenants, cluster: Clust
     return job
 
 
-def job_from(accepted: Accepted) -> Job:
-    """The job of a request that was accepted; the same at every start of the scheduler.
+def understood(accepted: Accepted) -> tuple[JobFile, Job]:
+    """A request that was accepted: what it asked for, and its job; the same at every start of the scheduler.
 
     Raises
     ------
@@ -63,7 +63,12 @@ def job_from(accepted: Accepted) -> Job:
     """
     asked, job = job_of(accepted.request.body)
     job = _completed(asked, job, accepted.request.tenant or asked.tenant)
-    return msgspec.structs.replace(job, id=accepted.job_id, submit_s=accepted.t)
+    return asked, msgspec.structs.replace(job, id=accepted.job_id, submit_s=accepted.t)
+
+
+def job_from(accepted: Accepted) -> Job:
+    """The job of a request that was accepted; raises as ``understood``."""
+    return understood(accepted)[1]
 
 
 def asked_of(accepted: Accepted) -> JobFile:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cotenant.errors import CotenantError
-from cotenant.live.admission import asked_of, job_from
+from cotenant.live.admission import asked_of, understood
 from cotenant.model import events as ev
 from cotenant.model.jobs import Job
 from cotenant.model.liveports import Accepted, Store
@@ -126,7 +126,7 @@ class Intake:
     def _submit(self, accepted: Accepted, t: float) -> list[ev.Event]:
         job_id = accepted.job_id
         try:
-            asked, job = asked_of(accepted), job_from(accepted)
+            asked, job = understood(accepted)
         except CotenantError as error:
             # It has a number and was accepted, so it must end: as refused.
             self.refused += 1

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from cotenant.errors import ConflictError, CotenantError, DeniedError, InputError, NotFoundError
-from cotenant.live.admission import admit, asked_of, job_from
+from cotenant.live.admission import admit, asked_of, understood
 from cotenant.live.commands import check_command, check_gpus, check_wish
 from cotenant.live.entries import ENDED, Entry
 from cotenant.live.picture import Picture, Told
@@ -108,9 +108,9 @@ class LiveService:
 
     def _checked(self, caller: Caller, request: Request) -> Request:
         job = admit(request.body, caller, self._tenants, self._cluster)
-        for other in asked_of(Accepted(seq=0, t=0.0, request=request)).after:
-            self._check_after(caller, job.name, other)
         body = request.body
+        for other in body.get("after", ()):
+            self._check_after(caller, job.name, int(other))
         row = self._tenants.row(job.tenant)
         if "sharing" not in body and row is not None and row.isolation == "exclusive":
             body = {**body, "sharing": "exclusive"}
@@ -248,7 +248,7 @@ class LiveService:
 
     def _fresh(self, accepted: Accepted) -> JobView:
         """A job that is on disk, and that the loop has not taken up yet."""
-        job, asked = job_from(accepted), asked_of(accepted)
+        asked, job = understood(accepted)
         entry = Entry(job, priority=job.priority, command=asked.command, after=asked.after)
         return self._picture.show(entry, reason="accepted; the scheduler is about to take it up")
 

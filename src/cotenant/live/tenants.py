@@ -154,6 +154,7 @@ class Tenants:
 
     def __init__(self, state: Path) -> None:
         self._path = state / _FILE
+        self._place = str(self._path)
         self._admin = bytes.fromhex(sha256_of_token(admin_token(state)))
         self._digests: tuple[tuple[str, bytes], ...] = ()
         self._rows: dict[str, TenantRow] = {}
@@ -162,7 +163,7 @@ class Tenants:
 
     def _read(self) -> None:
         try:
-            found = self._path.stat()
+            found = os.stat(self._place)  # noqa: PTH116 - several times for each job that is submitted
         except FileNotFoundError:
             self._rows, self._digests, self._stamp = {}, (), (-1, -1)
             return

@@ -259,6 +259,8 @@ def limit_milli(found: JobFile, where: str = "job") -> int:
     ConfigError
         If it cannot be read, or is more than a device.
     """
+    if found.gpu_compute_limit is None:
+        return 1000
     document = Document({}, Path(where))
     return _compute(document, "gpu_compute_limit", found.gpu_compute_limit)
 
