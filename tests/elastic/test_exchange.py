@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -19,18 +20,38 @@ from cotenant.elastic.reduction import staging
 LIMIT_S = 30.0
 
 
-def groups(size: int, lost: Callable[[], bool]) -> list[Group]:
-    """All members of a group."""
+def groups(size: int, lost: Callable[[], bool], build_s: float = 20.0) -> list[Group]:
+    """All members of a group; fewer, if it could not be built in time."""
     store, made = HashStore(), {}
-    threads = [
-        threading.Thread(target=lambda rank=rank: made.update({rank: Group(store, rank, size, lost)}))
-        for rank in range(size)
-    ]
+
+    def build(rank: int) -> None:
+        with contextlib.suppress(Broken):
+            made[rank] = Group(store, rank, size, lost, build_s=build_s)
+
+    threads = [threading.Thread(target=build, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(LIMIT_S)
-    return [made[rank] for rank in range(size)]
+    return [made[rank] for rank in sorted(made)]
+
+
+def test_who_is_late_for_longer_than_building_may_take_is_waited_for() -> None:
+    """A long turn, or a large checkpoint on a slow disk: gloo would wait for as long as the group may take to build."""
+    build_s, members = 0.2, []
+    while len(members) < 2:  # a busy machine may take longer to build it
+        build_s *= 2
+        members = groups(2, lambda: False, build_s)
+    early, late = torch.tensor([3]), torch.tensor([5])
+    waits = threading.Thread(target=members[0].largest, args=(early,))
+    waits.start()
+    waits.join(1.5 * build_s)
+    assert waits.is_alive()
+    members[1].largest(late)
+    waits.join(LIMIT_S)
+    assert (early.item(), late.item()) == (5, 5)
+    for member in members:
+        member.close()
 
 
 @pytest.mark.parametrize("what", ["receive", "send", "receive of one, send to the other"])

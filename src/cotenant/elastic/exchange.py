@@ -19,6 +19,8 @@ _WATCH_S = 0.1
 _PATIENCE_S = 5.0
 _NEVER_SENT = 1 << 30
 _AT_ONCE = datetime.timedelta(milliseconds=1)
+_PATIENT = datetime.timedelta(hours=1)
+"""Of one wait for another process, whose turn or checkpoint may be a long one; who is lost is noticed otherwise."""
 
 
 class Broken(Exception):  # noqa: N818
@@ -67,7 +69,6 @@ class Group:
         if made is None:
             raise Broken("a process was lost")
         self._group = made
-        self._group._set_default_timeout(datetime.timedelta(hours=1))
         self._lost = False
         self._closed = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(lost,), daemon=True)
@@ -148,7 +149,7 @@ class Group:
             for work in works:
                 if self._lost:
                     break
-                work.wait()
+                work.wait(_PATIENT)
         except RuntimeError as error:
             problem = str(error).splitlines()[0]
         # A traceback would keep them, and with them connections that others watch.
