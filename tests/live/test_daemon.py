@@ -263,6 +263,11 @@ def test_two_tenants_see_their_own_jobs_and_keep_to_their_limits(make_scheduler:
     assert scheduler.ask("GET", "/v1/jobs", token="ct_wrong").status_code == 401
     (refused,) = scheduler.submit_all([{"command": ["true"], "sharing": "any"}], token=ada)
     assert "keeps at least" in refused["message"]
+    # A file that changes holds within a second, without a restart.
+    ada = tenants.add(TenantRow(name="ada", limit_gpus=2, isolation="exclusive"))
+    scheduler.await_status(second, "running")
+    assert "ada: quota 0, limit 2, weight 1" in scheduler.ask("GET", "/v1/doctor").text
+    assert scheduler.ask("GET", "/v1/log").text.count('"e":"tenants"') == 1
 
 
 def test_doctor_finds_books_and_reality_the_same(calm: Scheduler) -> None:

@@ -379,14 +379,22 @@ def test_a_neighbour_of_another_tenant_is_shown_without_its_name(scene: Scene) -
     assert "cotenant_epoch 3.0" in scene.service.metrics()
 
 
-def test_doctor_tells_that_a_limit_was_changed_since_the_start(scene: Scene) -> None:
+def test_doctor_tells_which_quotas_limits_and_weights_are_in_force(scene: Scene) -> None:
     from cotenant.live.doctor import tenancy
 
-    assert list(tenancy(scene.tenants, scene.cluster)) == []
+    held = "ada: quota 0, limit 1, weight 1; sole: quota 0, limit none, weight 1"
+    (finding,) = tenancy(scene.tenants, scene.cluster)
+    assert (finding.level, finding.text) == ("ok", f"in force as in tenants.toml: {held}")
     scene.tenants.add(TenantRow(name="ada", limit_gpus=2))
     (finding,) = tenancy(scene.tenants, scene.cluster)
     assert (finding.level, finding.about) == ("warning", "tenants")
-    assert "of ada was changed" in finding.text
+    assert finding.text.endswith(f"are not in force yet: {held}")
+    path = scene.tenants._path
+    path.write_text(path.read_text() + "weight = 0\n")
+    (finding,) = tenancy(scene.tenants, scene.cluster)
+    assert finding.level == "error"
+    assert f"{path}:{len(path.read_text().splitlines())}: " in finding.text
+    assert finding.text.endswith(f"In force is what was read before: {held}")
 
 
 def test_doctor_tells_books_and_reality_apart(scene: Scene) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from cotenant.errors import IllegalEventError
 from cotenant.model import events as ev
 from cotenant.model.asking import asked_job, asked_place, check_asked, check_suspend
+from cotenant.model.cluster import Tenant
 from cotenant.model.jobs import Job
 from cotenant.model.placement import Placement
 from cotenant.model.plan import Reason, Refusal
@@ -50,6 +51,7 @@ class LiveFold(Source):
             ev.Resettled: self._resettled,
             ev.ForeignUse: self._foreign_use,
             ev.Awaited: self._awaited,
+            ev.TenantsChanged: self._tenants_changed,
         }
 
     def live(self, job_id: int) -> JobRecord | None:
@@ -220,6 +222,16 @@ class LiveFold(Source):
         self.ledger.set_foreign(event.device, event.memory_bytes, event.pids)
         for hook in self.hooks["capacity"]:
             hook((event.device,))
+
+    def _tenants_changed(self, event: ev.TenantsChanged) -> None:
+        self._set_tenants(event.tenants)
+        for hook in (*self.hooks["tenants"], *self.hooks["capacity"]):
+            hook(())
+
+    def _set_tenants(self, tenants: tuple[Tenant, ...]) -> None:
+        layout = self.ledger.layout
+        layout.cluster = msgspec.structs.replace(layout.cluster, tenants=tenants)
+        self.books.limits = {t.name: t.limit_gpus for t in tenants if t.limit_gpus is not None}
 
     # -- of the state ----------------------------------------------------------------
 

@@ -49,7 +49,6 @@ class State(LiveFold, ClusterFold):
     def __init__(self, cluster: Cluster, settings: Settings) -> None:
         LiveFold.__init__(self)
         ClusterFold.__init__(self)
-        self.cluster = cluster
         self.settings = settings
         self.layout = Layout(cluster)
         self.ledger = ledger_of(self.layout)
@@ -65,7 +64,7 @@ class State(LiveFold, ClusterFold):
         self.counts_service = True
         self.counts = dict.fromkeys(("submitted", "done", "failed", "cancelled", "lost", "rejected"), 0)
         self._untold = not settings.rate_events  # then what holds up work is reckoned, not told
-        self.hooks: dict[str, list[Callable[..., None]]] = {name: [] for name in HOOKS}
+        self.hooks: dict[str, list[Callable[..., None]]] = {name: [] for name in (*HOOKS, "tenants")}
         self._enqueued, self._dequeued = self.hooks["enqueued"], self.hooks["dequeued"]
         self._placed, self._vacated = self.hooks["placed"], self.hooks["vacated"]
         self._rated, self._capacity = self.hooks["rated"], self.hooks["capacity"]
@@ -134,8 +133,15 @@ class State(LiveFold, ClusterFold):
     def _nothing(self, event: ev.Event) -> None:
         """This event changes no state."""
 
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster as described, with the tenants of now."""
+        return self.layout.cluster
+
     def _opened(self, event: ev.Opened) -> None:
         self.policy = event.policy
+        if self.books.live:  # those of now may be others: then the log says so later
+            self._set_tenants(event.cluster.tenants)
 
     def _cancel_requested(self, event: ev.CancelRequested) -> bool:
         return True

@@ -128,21 +128,32 @@ def _status(running: Mapping[int, Any], job_id: int) -> str:
 
 
 def tenancy(tenants: Tenants, cluster: Cluster) -> Iterator[Finding]:
-    """Limits and quotas in the file, against those in force."""
-    now = {t.name: t for t in tenants.cluster_tenants()}
-    then = {t.name: t for t in cluster.tenants}
-    changed = sorted(name for name in now if then.get(name, Tenant(name=name)) != now[name])
-    if changed or set(then) - set(now):
-        names = ", ".join([*changed, *sorted(set(then) - set(now))])
+    """Limits and quotas that are in force, and whether the file says the same."""
+    held = "; ".join(map(_may_have, cluster.tenants)) or "no tenants"
+    if problem := tenants.problem():
+        yield Finding(
+            level="error",
+            about="tenants",
+            text=f"tenants.toml cannot be used: {problem}. In force is what was read before: {held}",
+            do="mend the file; it is taken over within a second",
+        )
+    elif set(tenants.cluster_tenants()) != set(cluster.tenants):
         yield Finding(
             level="warning",
             about="tenants",
-            text=f"quota, limit or weight of {names} was changed since the scheduler started",
-            do="it holds from the next cotenant up; jobs run on while it restarts. Tokens hold at once",
+            text=f"quotas, limits and weights in tenants.toml are not in force yet: {held}",
+            do="they are taken over within a second; if this stays, see daemon.log",
         )
+    else:
+        yield Finding(level="ok", about="tenants", text=f"in force as in tenants.toml: {held}")
 
 
-def unsafe(options: UpOptions, state: Path, tenants: Tenants) -> Iterator[Finding]:
+def _may_have(tenant: Tenant) -> str:
+    limit = "none" if tenant.limit_gpus is None else tenant.limit_gpus
+    return f"{tenant.name}: quota {tenant.quota_gpus}, limit {limit}, weight {tenant.weight:g}"
+
+
+def unsafe(options: UpOptions, state: Path) -> Iterator[Finding]:
     """File modes and the address."""
     wrong = []
     for name in ("", *_PRIVATE):
@@ -157,10 +168,6 @@ def unsafe(options: UpOptions, state: Path, tenants: Tenants) -> Iterator[Findin
             )
     if not wrong:
         yield Finding(level="ok", about="files", text=f"only the owner can read {state}")
-    if problem := tenants.problem():
-        yield Finding(
-            level="error", about="files", text=f"tenants cannot be read: {problem}", do="mend the file"
-        )
     if options.allow_plain and options.certificate is None:
         yield Finding(
             level="warning",

@@ -241,6 +241,9 @@ class _Tally:
         self._last = event.t
         if isinstance(event, ev.Opened):
             self.opened, self.policy, self.params = event, event.policy, event.params
+        elif isinstance(event, ev.TenantsChanged) and self.opened is not None:
+            cluster = msgspec.structs.replace(self.opened.cluster, tenants=event.tenants)
+            self.opened = msgspec.structs.replace(self.opened, cluster=cluster)
         elif isinstance(event, ev.Restarted):
             self.policy, self.params = event.policy, event.params
         elif isinstance(event, ev.Submitted):

@@ -7,6 +7,7 @@ from typing import Any
 
 from cotenant.errors import CotenantError
 from cotenant.live.admission import asked_of, understood
+from cotenant.live.tenancy import TenantWatch
 from cotenant.model import events as ev
 from cotenant.model.jobs import Job
 from cotenant.model.liveports import Accepted, Store
@@ -29,12 +30,15 @@ class Intake:
         The last request that was turned into events.
     refused : int
         Requests that could not be understood; whoever accepted them should have.
+    tenants : TenantWatch or None
+        Tells of quotas, limits and weights that changed.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.done_seq = store.done_seq()
         self.refused = 0
+        self.tenants: TenantWatch | None = None
         self._fate: dict[int, bool] = {}
         self._after: dict[int, tuple[int, ...]] = {}
         self._wrong: dict[int, str] = {}
@@ -44,6 +48,9 @@ class Intake:
 
     def recall(self, events: Iterable[ev.Event]) -> None:
         """Learn from the log how jobs ended and who waits for whom."""
+        events = list(events)
+        if self.tenants is not None:
+            self.tenants.recall(events)
         for event in events:
             if isinstance(event, ev.Ended) and event.final:
                 self._fate[event.id] = event.outcome == "done"
@@ -107,7 +114,7 @@ class Intake:
 
     def read(self, t: float) -> list[ev.Event]:
         """The requests that came since, as events."""
-        found: list[ev.Event] = []
+        found = [] if self.tenants is None else self.tenants.read(t)
         for accepted in self._store.waiting(self.done_seq):
             found += self._events(accepted, t)
             self.done_seq = accepted.seq

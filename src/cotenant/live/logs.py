@@ -159,6 +159,11 @@ class Teller:
                 return level, f"{self._job(event.id)} {event.outcome} after {lasted}{code}{detail}{again}"
             case ev.Rejected():
                 return info, f"{self._job(event.id)} ended without running: {meaning(event.reason)}"
+            case ev.TenantsChanged():
+                return (
+                    info,
+                    f"tenants as in tenants.toml now: {', '.join(t.name for t in event.tenants) or 'none'}",
+                )
             case ev.DeviceDown():
                 return warning, f"{self._device(event.device)} is down: {event.cause or 'no reason given'}"
             case ev.DeviceUp():

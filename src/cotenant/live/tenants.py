@@ -12,13 +12,13 @@ import hashlib
 import hmac
 import os
 import secrets
-import tomllib
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import msgspec
 
 from cotenant.errors import ConfigError, DeniedError, InputError
+from cotenant.live.tenantsfile import TenantRow, check_name, read_rows
 from cotenant.live.views import Caller
 from cotenant.model.cluster import Tenant
 from cotenant.model.jobs import Sharing
@@ -41,37 +41,7 @@ TIERS: tuple[Sharing, ...] = get_args(Sharing)
 ADMIN = Caller("", admin=True)
 
 _FILE, _TOKEN = "tenants.toml", "token"
-_LONGEST_NAME = 64
 _PREFIX = "ct_"
-
-
-class TenantRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One tenant as the file has it.
-
-    Parameters
-    ----------
-    name : str
-    sha256 : str
-        In hexadecimal.
-    quota_gpus, limit_gpus, weight
-        As in ``model.cluster.Tenant``.
-    isolation : {"exclusive", "same-owner", "trusted", "any"}
-        The widest sharing that its jobs may ask for.
-    max_priority : int
-        The highest priority that its jobs may have.
-    """
-
-    name: str
-    sha256: str = ""
-    quota_gpus: int = 0
-    limit_gpus: int | None = None
-    weight: float = 1.0
-    isolation: Literal["exclusive", "same-owner", "trusted", "any"] = "any"
-    max_priority: int = 0
-
-
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    tenants: list[TenantRow] = []
 
 
 def check_priority(caller: Caller, row: TenantRow | None, priority: int, where: str) -> None:
@@ -146,6 +116,11 @@ class Tenants:
     state : Path
         The state folder.
 
+    Attributes
+    ----------
+    broken : str
+        Why the file as it is now is not used, with its line; empty if it is.
+
     Raises
     ------
     ConfigError
@@ -159,27 +134,24 @@ class Tenants:
         self._digests: tuple[tuple[str, bytes], ...] = ()
         self._rows: dict[str, TenantRow] = {}
         self._stamp: tuple[int, int] = (-1, -1)
+        self.broken = ""
         self._read()
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Whether there was anything new."""
         try:
             found = os.stat(self._place)  # noqa: PTH116 - several times for each job that is submitted
+            stamp = (found.st_mtime_ns, found.st_size)
+            if stamp == self._stamp:
+                return False
+            self._stamp = stamp
+            rows = read_rows(self._path)
         except FileNotFoundError:
             self._rows, self._digests, self._stamp = {}, (), (-1, -1)
-            return
-        stamp = (found.st_mtime_ns, found.st_size)
-        if stamp == self._stamp:
-            return
-        try:
-            rows = msgspec.convert(tomllib.loads(self._path.read_text(encoding="utf-8")), _File).tenants
-        except (msgspec.MsgspecError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self._path}: {error}") from None
-        for row in rows:
-            check_name(row.name, str(self._path))
-            if len([r for r in rows if r.name == row.name]) > 1:
-                raise ConfigError(f'{self._path}: tenant "{row.name}" appears twice')
-        self._digests = tuple((row.name, _digest(row, self._path)) for row in rows if row.sha256)
-        self._rows, self._stamp = {row.name: row for row in rows}, stamp
+            return True
+        self._digests = tuple((row.name, row.digest) for row in rows if row.sha256)
+        self._rows = {row.name: row for row in rows}
+        return True
 
     def caller(self, digest: bytes) -> Caller | None:
         """Whose token has this SHA-256; None if nobody's. Takes as long for a wrong one as for a right one."""
@@ -191,19 +163,18 @@ class Tenants:
         return found
 
     def _refresh(self) -> None:
+        """Take what changed; what cannot be used (half-written by an editor, say) leaves what was read before."""
         try:
-            self._read()
-        except ConfigError:
-            return  # half-written by an editor, say: what was read before holds, doctor tells
+            if self._read():
+                self.broken = ""
+        except ConfigError as error:
+            self.broken = str(error)
 
     def problem(self) -> str:
         """Why the file cannot be used as it is; empty if it can."""
-        try:
-            self._stamp = (-1, -1)
-            self._read()
-        except ConfigError as error:
-            return str(error)
-        return ""
+        self._stamp = (-1, -1)
+        self._refresh()
+        return self.broken
 
     def rows(self) -> list[TenantRow]:
         """All of them, in the order of the file."""
@@ -264,29 +235,3 @@ def _as_toml(row: TenantRow) -> str:
     if row.max_priority:
         lines.append(f"max_priority = {row.max_priority}")
     return "\n".join(lines) + "\n"
-
-
-def _digest(row: TenantRow, path: Path) -> bytes:
-    try:
-        raw = bytes.fromhex(row.sha256)
-    except ValueError:
-        raw = b""
-    if len(raw) != hashlib.sha256().digest_size:
-        raise ConfigError(f'{path}: tenant "{row.name}": sha256 must be 64 hexadecimal digits')
-    return raw
-
-
-def check_name(name: str, where: str) -> None:
-    """Refuse a name that does not read well in files, tables and labels.
-
-    Raises
-    ------
-    InputError
-        Saying what is allowed.
-    """
-    plain = name.replace("-", "").replace("_", "").replace(".", "")
-    if not (0 < len(name) <= _LONGEST_NAME and plain.isascii() and plain.isalnum()):
-        raise InputError(
-            f"{where}: a tenant's name is made of letters, digits, dots, dashes and underscores, "
-            f"at most {_LONGEST_NAME}; found {name!r:.80}"
-        )

@@ -27,6 +27,7 @@ from cotenant.live.service import LiveService
 from cotenant.live.standing import Standing
 from cotenant.live.storelog import PatientReads, StoreLog
 from cotenant.live.tapped import TappedHost
+from cotenant.live.tenancy import TenantWatch
 from cotenant.live.tenants import Tenants
 from cotenant.live.waking import Waker
 from cotenant.live.wishes import Wishes
@@ -90,6 +91,7 @@ class Works:
         self._executor = LiveExecutor(
             reads, self._host, clock, lease, settings=settings, forecast=self._forecast
         )
+        self._executor.intake.tenants = TenantWatch(tenants, self._cluster.tenants)
         self._learning = LearningLoop(
             state, self._cluster, self._forecast, self._host.wake, enabled=_learns(options)
         )
@@ -235,6 +237,8 @@ class Works:
         told = [f"{d.name} was here before, and is not found now" for d in self._missing]
         if self._options.allow_plain and self._options.certificate is None:
             told.append("served without TLS where other machines can reach it")
+        if self._tenants.broken:
+            told.append("tenants.toml cannot be used as it is; what was read before holds (cotenant doctor)")
         if abs(self._clock.jumped_s()) > 60.0:
             told.append("the machine's wall clock was set; times shown are those of before")
         return tuple(told)
@@ -248,8 +252,8 @@ class Works:
             yield from doctor.log_problems(problems)
             if not problems:
                 yield doctor.Finding(level="ok", about="log", text=f"{self._store.count():,} events, whole")
-            yield from doctor.unsafe(self._options, self._state, self._tenants)
-            yield from doctor.tenancy(self._tenants, self._cluster)
+            yield from doctor.unsafe(self._options, self._state)
+            yield from doctor.tenancy(self._tenants, self._loop.state.cluster)
             yield from doctor.machine(self._state, self._clock, self._lease.epoch, self._missing)
             readings = self._standing.readings
             if (states := self._host.inner.states) is not None:

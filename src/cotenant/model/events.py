@@ -25,6 +25,7 @@ from cotenant.model.liveevents import (
     Restarted,
     ResumeRequested,
     SuspendRequested,
+    TenantsChanged,
 )
 from cotenant.model.placement import Share
 from cotenant.model.plan import NO_WHY, Reason, Why
@@ -71,6 +72,7 @@ __all__ = [
     "SuspendRequested",
     "Suspended",
     "TenantLimitChanged",
+    "TenantsChanged",
     "Undrained",
     "decode_event",
     "encode_event",

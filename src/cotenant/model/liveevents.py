@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from cotenant.model.cluster import Tenant
+
 __all__ = [
     "Awaited",
     "ForeignUse",
@@ -17,6 +19,7 @@ __all__ = [
     "Restarted",
     "ResumeRequested",
     "SuspendRequested",
+    "TenantsChanged",
 ]
 
 
@@ -143,6 +146,13 @@ class Awaited(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="awaited
     after: tuple[int, ...] = ()
 
 
+class TenantsChanged(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="tenants", omit_defaults=True):
+    """Quotas, limits and weights of tenants are these from now on; who is not among them has none."""
+
+    t: float
+    tenants: tuple[Tenant, ...] = ()
+
+
 LiveEvent = (
     Restarted
     | Launched
@@ -153,4 +163,5 @@ LiveEvent = (
     | Resettled
     | ForeignUse
     | Awaited
+    | TenantsChanged
 )

@@ -131,6 +131,8 @@ class View:
         self.seed = seed
         self.memo: Any = None
         self._indexes: dict[tuple[Any, ...], Index] = {}
+        # Quotas and weights stand in many of them.
+        source.hooks.setdefault("tenants", []).append(lambda _: self.drop_indexes())
 
     @property
     def now(self) -> float:

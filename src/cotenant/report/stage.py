@@ -98,6 +98,8 @@ class Stage:
                 self._types += [name for name, n in node.gpus for _ in range(n)]
             self._on = [set() for _ in self._node_of]
             self._limits = {tenant.name: tenant.limit_gpus for tenant in event.cluster.tenants}
+        elif isinstance(event, ev.TenantsChanged):
+            self._limits = {tenant.name: tenant.limit_gpus for tenant in event.tenants}
         elif isinstance(event, ev.TenantLimitChanged):
             self._limits[event.tenant] = event.limit_gpus
         elif isinstance(event, (ev.Drained, ev.Undrained)) and event.device >= 0:

@@ -33,7 +33,7 @@ class _Told(msgspec.Struct, frozen=True):
         """A tenant is told of its own jobs, and of what is nobody's."""
         if caller.admin or self.facts.get("tenant") == caller.tenant:
             return True
-        return not {"tenant", "id", "job"} & self.facts.keys()
+        return not {"tenant", "tenants", "id", "job"} & self.facts.keys()
 
 
 class _Reader:
