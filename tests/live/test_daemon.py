@@ -276,6 +276,7 @@ def test_doctor_finds_books_and_reality_the_same(calm: Scheduler) -> None:
     told = calm.ask("GET", "/v1/doctor").json()
     assert told["healthy"] is True, told
     assert "1 jobs run by the books, the same 1 in fact" in [f["text"] for f in told["findings"]]
+    assert any(f["text"].startswith("nothing is left of schedulers that were killed") for f in told["findings"])
     assert set(told["enforcement"]) == {d["name"] for d in calm.ask("GET", "/v1/devices").json()["devices"]}
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from cotenant.executors.local.layout import alive, attempt_folder, boot_id, read_json
 from cotenant.live.clock import BootClock
+from cotenant.live.leftovers import Leftovers
 from cotenant.live.machine import LiveDevice
 from cotenant.live.options import UpOptions
 from cotenant.live.picture import Picture
@@ -23,6 +24,7 @@ from cotenant.model.cluster import Cluster, Tenant
 from cotenant.model.liveports import Found
 from cotenant.model.quantities import GIB, format_bytes
 from cotenant.pools.stats import Stats
+from cotenant.report.phrases import plural
 
 __all__ = ["Finding", "books_against", "examine", "log_problems", "looked_at_again", "unsafe"]
 
@@ -249,6 +251,25 @@ def saved_states(stats: Stats) -> Iterator[Finding]:
     )
     count = "1 saved state waits" if stats.versions == 1 else f"{stats.versions} saved states wait"
     yield Finding(level="ok", about="states", text=f"{count}: {held}")
+
+
+def left_behind(leftovers: Leftovers) -> Iterator[Finding]:
+    """Files of schedulers that were killed."""
+    left, swept = leftovers.left(), leftovers.swept
+    if left.count:
+        yield Finding(
+            level="warning",
+            about="files",
+            text=f"{plural(left.count, 'file')} of schedulers that were killed are left ({format_bytes(left.size_bytes)})",
+            do="nothing: the next cotenant up sweeps them",
+        )
+    else:
+        done = (
+            f"; {plural(swept.count, 'file')} ({format_bytes(swept.size_bytes)}) swept at the start"
+            if swept.count
+            else ""
+        )
+        yield Finding(level="ok", about="files", text=f"nothing is left of schedulers that were killed{done}")
 
 
 def telemetry(readings: Mapping[int, Any], devices: Iterable[LiveDevice], failed: str) -> Iterator[Finding]:

@@ -153,6 +153,13 @@ class Picture(LiveFold):
         with self._lock:
             return self._entries.get(job_id)
 
+    def has_ended(self, job_id: int) -> bool:
+        """Whether a job has ended for good; those that were never heard of have not."""
+        with self._lock:
+            entry = self._entries.get(job_id)
+            known = 0 <= job_id < self._counts["submitted"]
+            return known if entry is None else entry.status in ENDED
+
     def job(self, job_id: int) -> JobView | None:
         """One job; None if it is unknown here: never submitted, or long ended."""
         with self._lock:

@@ -20,6 +20,7 @@ from cotenant.live.ground import Ground
 from cotenant.live.keeping import SavedStates
 from cotenant.live.keepinghost import KeepingHost
 from cotenant.live.learning import LearningLoop
+from cotenant.live.leftovers import Leftovers, Swept
 from cotenant.live.logs import Teller
 from cotenant.live.options import UpOptions, allowed_names
 from cotenant.live.picture import Picture
@@ -32,6 +33,7 @@ from cotenant.live.tenants import Tenants
 from cotenant.live.waking import Waker
 from cotenant.live.wishes import Wishes
 from cotenant.model.liveports import DeviceGone, Lease
+from cotenant.model.quantities import format_bytes
 from cotenant.model.settings import Settings
 
 __all__ = ["Works"]
@@ -96,6 +98,7 @@ class Works:
             state, self._cluster, self._forecast, self._host.wake, enabled=_learns(options)
         )
         self._loop = self._made_loop(settings, policy)
+        self._leftovers = Leftovers(state, self.picture.has_ended)
         self._waker = Waker(self._host.wake)
         self._standing = self._made_standing()
         self.service = LiveService(
@@ -189,6 +192,7 @@ class Works:
     def run(self) -> None:
         """Decide and act until ``stop``."""
         threading.Thread(target=self._look_up, name="cotenant-commands", daemon=True).start()
+        self._leftovers.sweep_aside(_tell_swept)
         if not self._stop_asked.is_set():
             self._loop.run()
 
@@ -255,6 +259,7 @@ class Works:
             yield from doctor.unsafe(self._options, self._state)
             yield from doctor.tenancy(self._tenants, self._loop.state.cluster)
             yield from doctor.machine(self._state, self._clock, self._lease.epoch, self._missing)
+            yield from doctor.left_behind(self._leftovers)
             readings = self._standing.readings
             if (states := self._host.inner.states) is not None:
                 yield from doctor.saved_states(states.stats)
@@ -276,6 +281,13 @@ def _table(backends: Sequence[Any]) -> dict[str, str]:
             words += f"; {told['note']}"
         found[backend.name] = words
     return found
+
+
+def _tell_swept(swept: Swept) -> None:
+    if swept.count:
+        _log.info(
+            "swept %d files of schedulers that were killed, %s", swept.count, format_bytes(swept.size_bytes)
+        )
 
 
 def _learns(options: UpOptions) -> bool:
