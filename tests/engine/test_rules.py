@@ -63,6 +63,19 @@ class Scene:
         self.state.apply(ev.Started(0.0, number, 1, devices, share))
         return number
 
+    def suspended(self, *devices: int, **fields: Any) -> int:
+        """A job that has saved its state on these devices."""
+        job = self.running(*devices, **fields)
+        self.with_(ev.Stopping(10.0, job, 1), ev.Suspended(10.0, job, 1, 9.0))
+        return job
+
+    def failed(self, work_s: float, *devices: int, **fields: Any) -> int:
+        """A job whose attempt failed, or was lost with something saved, and that is tried again."""
+        job = self.running(*devices, **fields)
+        outcome = "lost" if work_s else "failed"
+        self.with_(ev.Ended(10.0, job, 1, outcome, work_s, 1.0, final=False))
+        return job
+
     def settling(self) -> int:
         """A job that is on device 0, and goes to 0 and 1 without a restart."""
         job = self.running(0, min_gpus=1, max_gpus=2)
@@ -181,6 +194,26 @@ CASES: list[tuple[str, Reason, Callable[[], Refusal | None]]] = [
         "another type than it runs on, at a grade that forbids it",
         Reason.DETERMINISM,
         _one(lambda s: s.resize(s.running(0, min_gpus=1, max_gpus=2, determinism="D0"), 2), mixed_types=True),
+    ),
+    (
+        "move to another type, at a grade that forbids it",
+        Reason.DETERMINISM,
+        _one(lambda s: s.move(s.running(0, determinism="D1"), 2)),
+    ),
+    (
+        "another type than that of its saved state, at a grade that forbids it",
+        Reason.DETERMINISM,
+        _one(lambda s: s.start(s.suspended(0, determinism="D1"), 2)),
+    ),
+    (
+        "the same in a gang over nodes",
+        Reason.DETERMINISM,
+        _one(lambda s: s.start(s.suspended(0, 1, determinism="D0"), 2, 3), mixed_types=True, gang_span="any"),
+    ),
+    (
+        "reserve another type than that of its saved state",
+        Reason.DETERMINISM,
+        _one(lambda s: s.reserve(s.suspended(0, determinism="D1"), 2)),
     ),
     ("span that is not needed", Reason.SPAN, _one(lambda s: s.start(s.job(gpus=2), 1, 3))),
     (
@@ -312,6 +345,39 @@ def test_every_reason_of_the_rules_is_provoked_above() -> None:
     assert {reason.name for _, reason, _ in CASES} == named
 
 
+@pytest.mark.parametrize(
+    ("live", "work_s", "fields", "tied"),
+    [
+        (False, 0.0, {"min_gpus": 1, "max_gpus": 1}, False),
+        (False, 5.0, {}, True),
+        # real elastic jobs go on from what stands in their folder, however they ended
+        (True, 0.0, {"min_gpus": 1, "max_gpus": 1}, True),
+        (True, 0.0, {}, False),
+    ],
+)
+def test_what_ties_a_job_to_a_type_after_a_failure(
+    live: bool, work_s: float, fields: dict[str, int], tied: bool
+) -> None:
+    scene = Scene()
+    if live:
+        scene.real()
+    job = scene.failed(work_s, 0, determinism="D1", **fields)
+    refusal = scene.start(job, 2)
+    assert (refusal is not None) is tied
+    if refusal is not None:
+        assert refusal.facts == {"grade": "D1", "types": ["x", "y"]}
+    assert scene.start(job, 1) is None
+
+
+def test_a_tie_outlives_what_its_owner_asks() -> None:
+    scene = Scene().real()
+    job = scene.suspended(0, determinism="D1", min_gpus=1, max_gpus=2)
+    scene.with_(ev.ResizeRequested(20.0, job, gpus=2))
+    refusal = scene.start(job, 2)
+    assert refusal is not None and refusal.reason is Reason.DETERMINISM
+    assert scene.start(job, 0, 1) is None
+
+
 ALLOWED: list[tuple[str, Callable[[], Refusal | None]]] = [
     ("a free device", _one(lambda s: s.start(s.job(), 0))),
     ("a gang on one node", _one(lambda s: s.start(s.job(gpus=2), 0, 1))),
@@ -321,6 +387,13 @@ ALLOWED: list[tuple[str, Callable[[], Refusal | None]]] = [
     (
         "mixed types at the grade for them",
         _one(lambda s: s.start(s.job(gpus=2, determinism="D2"), 1, 2), mixed_types=True),
+    ),
+    ("its saved state's type", _one(lambda s: s.start(s.suspended(0, determinism="D1"), 3))),
+    ("another type at the grade for it", _one(lambda s: s.start(s.suspended(0, determinism="D2"), 2))),
+    ("another type without a grade", _one(lambda s: s.start(s.suspended(0), 2))),
+    (
+        "another type for one that begins anew",
+        _one(lambda s: s.start(s.failed(0.0, 0, determinism="D1", max_gpus=1, min_gpus=1), 2)),
     ),
     ("one's own reservation", _one(lambda s: s.with_(ev.Reserved(1.0, s.job(), (0,))).start(0, 0))),
     ("dropping a reservation", _one(lambda s: s.reserve(s.job()))),

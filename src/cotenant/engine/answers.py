@@ -14,6 +14,7 @@ from cotenant.model.placement import WHOLE, Placement, Share
 from cotenant.model.plan import Hold, Reason, Refusal, Reject, Why
 from cotenant.model.ports import Executor, Policy
 from cotenant.model.records import JobRecord, Status
+from cotenant.model.ties import why_tied
 
 __all__ = ["UNCHANGED", "Answers", "resized"]
 
@@ -117,8 +118,12 @@ class Answers:
     def hold(self, decision: Hold, now: float) -> Refusal | None:
         """A policy says why a job waits."""
         record = self._waiting(decision)
-        if record is not None and record.hold != decision.reason:
-            self._happen(ev.Held(now, record.id, decision.reason, decision.facts))
+        if record is None:
+            return UNCHANGED
+        tied = why_tied(self._state.ledger, record, decision.reason)
+        reason, facts = tied or (decision.reason, decision.facts)
+        if record.hold != reason:
+            self._happen(ev.Held(now, record.id, reason, facts))
         return UNCHANGED
 
     def reject(self, decision: Reject, now: float) -> Refusal | None:

@@ -138,7 +138,7 @@ class LiveFold(Source):
         if isinstance(job, Refusal):
             return job
         if record.status in (Status.PENDING, Status.HELD):
-            refusal = check_asked(record, job, self.shapes.of(job))
+            refusal = check_asked(record, job, self.shapes.of(job, record.shape.tied))
             if refusal is None:
                 self._ask(record, job)
             return refusal
@@ -146,7 +146,7 @@ class LiveFold(Source):
             return Refusal(Reason.NOT_RUNNING)
         found = asked_place(self.books, record, job, event, event.t)
         if isinstance(found, Placement):
-            record.job, record.shape = job, self.shapes.of(job)
+            record.job, record.shape = job, self.shapes.of(job, record.shape.tied)
             record.note(reshaped=True)
         return found
 
@@ -191,7 +191,7 @@ class LiveFold(Source):
             self._unreserve(record)
         record.status = status
         renewed = self._renewed(record)
-        renewed.job, renewed.shape = job, self.shapes.of(job)
+        renewed.job, renewed.shape = job, self.shapes.of(job, record.shape.tied)
         if queued:
             self.queue.push(renewed)
             for hook in self.hooks["enqueued"]:
@@ -235,7 +235,7 @@ class LiveFold(Source):
 
     # -- of the state ----------------------------------------------------------------
 
-    def _requeue(self, record: JobRecord, now: float) -> None:
+    def _requeue(self, record: JobRecord, now: float, kind: int = -1) -> None:
         raise NotImplementedError
 
     def _unreserve(self, record: JobRecord) -> None:

@@ -21,6 +21,7 @@ from cotenant.model.rules import Books
 from cotenant.model.service import ServiceCounts
 from cotenant.model.settings import Settings
 from cotenant.model.shape import ShapeTable
+from cotenant.model.ties import shape_after
 from cotenant.model.usage import Usage, ancestry
 from cotenant.model.view import HOOKS
 
@@ -231,16 +232,16 @@ class State(LiveFold, ClusterFold):
 
     def _suspended(self, event: ev.Suspended) -> None:
         record = self._expect_running(event.id, event)
-        self._leave_devices(record, event.t)
+        kind = self._leave_devices(record, event.t)
         record.work_s = event.work_s
         record.suspended = True
-        self._requeue(record, event.t)
+        self._requeue(record, event.t, kind)
 
     def _ended(self, event: ev.Ended) -> None:
         record = self.running.get(event.id)
         if record is None:
             record = self._expect_running(event.id, event)
-        self._leave_devices(record, event.t)
+        kind = self._leave_devices(record, event.t)
         if event.final:
             record.status = _ENDED
             del self.records[event.id]
@@ -255,7 +256,7 @@ class State(LiveFold, ClusterFold):
         # What a checkpoint kept is the start of the next attempt's work.
         record.work_s = event.work_s if event.outcome != "failed" else 0.0
         record.suspended = record.work_s > 0.0
-        self._requeue(record, event.t)
+        self._requeue(record, event.t, kind)
 
     def _moved(self, event: ev.Moved) -> None:
         record = self._expect(event.id, event, Status.RUNNING)
@@ -344,7 +345,8 @@ class State(LiveFold, ClusterFold):
         for hook in self._dequeued:
             hook(record)
 
-    def _leave_devices(self, record: JobRecord, now: float) -> None:
+    def _leave_devices(self, record: JobRecord, now: float) -> int:
+        """Returns their type; -1 if there were none."""
         job, job_id, ledger = record.job, record.id, self.ledger
         if ledger.leaving and (old := ledger.leaving.get(job_id)) is not None:
             ledger.end_move(job_id)
@@ -359,12 +361,15 @@ class State(LiveFold, ClusterFold):
         self.books.used[job.tenant] -= len(place.devices)
         for vacated in self._vacated:
             vacated(record, place)
+        return self.layout.device_type[place.devices[0]] if place.devices else -1
 
-    def _requeue(self, record: JobRecord, now: float) -> None:
+    def _requeue(self, record: JobRecord, now: float, kind: int = -1) -> None:
         record.queued_s = now
+        shape = shape_after(record, kind, self.shapes, live=self.books.live)
+        if shape is not record.shape or record.real.reshaped:
+            record = self._renewed(record)
+            record.shape = shape
         if record.real is not PLAIN:
-            if record.real.reshaped:
-                record = self._renewed(record)
             record.note(process=None, paused=False, reshaped=False, settling=())
             if record.held:
                 self._hold(record)

@@ -12,6 +12,7 @@ from cotenant.model.placement import DEVICE_MILLI, Placement, Share
 from cotenant.model.plan import Reason, Refusal
 from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
+from cotenant.model.workers import may_mix
 
 __all__ = ["asked_job", "asked_place", "check_asked", "check_suspend"]
 
@@ -113,10 +114,11 @@ def _grown(ledger: Ledger, record: JobRecord, devices: tuple[int, ...], count: i
         return devices[:count]
     layout = ledger.layout
     mine = {layout.device_bay[d] for d in devices}
+    kinds = record.shape.types if may_mix(record.job) else {layout.device_type[d] for d in devices}
     free = [
         d
         for d, bay in enumerate(layout.device_bay)
-        if ledger.whole[bay] & layout.device_bit[d] and layout.bay_type[bay] in record.shape.types
+        if ledger.whole[bay] & layout.device_bit[d] and layout.bay_type[bay] in kinds
     ]
     free.sort(key=lambda d: (layout.device_bay[d] not in mine, d))
     more = free[: count - len(devices)]

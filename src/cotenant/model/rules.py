@@ -81,8 +81,8 @@ def check_start(
         refusal = _check_gang(books, record, devices, len(blocks))
         if refusal:
             return refusal
-    elif ledger.layout.bay_type[blocks[0][0]] not in record.shape.types:
-        return Refusal(Reason.DEVICE_TYPE, {"device": devices[0]})
+    elif (kind := ledger.layout.bay_type[blocks[0][0]]) not in record.shape.types:
+        return _wrong_type(books, record, {kind}, devices[0])
     if books.limits:
         refusal = _check_limit(books, record, count)
         if refusal:
@@ -138,7 +138,7 @@ def _check_gang(books: Books, record: JobRecord, devices: tuple[int, ...], block
     layout, shape = books.ledger.layout, record.shape
     kinds = {layout.device_type[d] for d in devices}
     if not kinds <= set(shape.types):
-        return Refusal(Reason.DEVICE_TYPE, {"device": devices[0]})
+        return _wrong_type(books, record, kinds, devices[0])
     if len(kinds) > 1 and not books.settings.mixed_types:
         return Refusal(Reason.DEVICE_TYPE, {"mixed": sorted(layout.types[k].name for k in kinds)})
     if len(kinds) > 1 and not may_mix(record.job):
@@ -147,6 +147,13 @@ def _check_gang(books: Books, record: JobRecord, devices: tuple[int, ...], block
     if nodes > 1 and not shape.spans:
         return Refusal(Reason.SPAN, {"nodes": nodes, "needs_gpus": len(devices)})
     return None
+
+
+def _wrong_type(books: Books, record: JobRecord, kinds: set[int], device: int) -> Refusal:
+    """The refusal of types that the job does not accept, or that its saved state is not of."""
+    if record.shape.tied >= 0:
+        return _tied(books, record, kinds | {record.shape.tied})
+    return Refusal(Reason.DEVICE_TYPE, {"device": device})
 
 
 def _tied(books: Books, record: JobRecord, kinds: set[int]) -> Refusal:
@@ -280,7 +287,8 @@ def check_move(
         return refusal
     if set(devices) & set(record.place.devices):
         return Refusal(Reason.MALFORMED, {"overlap": True})
-    return _check_quantum(books, record, now) or _as_if_pending(books, record, devices, share)
+    refusal = _check_quantum(books, record, now) or _check_grade(books, record, devices)
+    return refusal or _as_if_pending(books, record, devices, share)
 
 
 def check_resize(
@@ -311,7 +319,7 @@ def _check_launched(record: JobRecord) -> Refusal | None:
 
 
 def _check_grade(books: Books, record: JobRecord, devices: tuple[int, ...]) -> Refusal | None:
-    """A running job whose grade ties it to one device type stays on that type when it is resized."""
+    """A running job whose grade ties it to one device type stays on that type when it is resized or moved."""
     if may_mix(record.job) or record.place is None:
         return None
     layout = books.ledger.layout
@@ -358,6 +366,6 @@ def check_reserve(books: Books, record: JobRecord | None, devices: tuple[int, ..
             return Refusal(Reason.RESERVED, {"device": device, "for": owner})
         if not ledger.usable[device] or ledger.draining[ledger.layout.device_node[device]]:
             return Refusal(Reason.DEVICE_UNAVAILABLE, {"device": device})
-        if ledger.layout.device_type[device] not in record.shape.types:
-            return Refusal(Reason.DEVICE_TYPE, {"device": device})
+        if (kind := ledger.layout.device_type[device]) not in record.shape.types:
+            return _wrong_type(books, record, {kind}, device)
     return None

@@ -30,6 +30,8 @@ class Shape:
         It asks for nothing but devices: no cores, no host memory.
     types : tuple of int
         Device types that will do, in the order in which to try them.
+    tied : int
+        The only one of them that will do for a job whose saved state is of that type, see ``model.ties``; else -1.
     single : bool
         Some node has enough devices of one of these types.
     spans : bool
@@ -52,11 +54,13 @@ class Shape:
         "seen",
         "single",
         "spans",
+        "tied",
         "types",
     )
 
-    def __init__(self, number: int, job: Job, layout: Layout, settings: Settings) -> None:
+    def __init__(self, number: int, job: Job, layout: Layout, settings: Settings, tied: int = -1) -> None:
         self.number = number
+        self.tied = tied
         self.seen = 0
         self.gpus = job.gpus
         self.memory_bytes = job.memory_bytes
@@ -64,13 +68,14 @@ class Shape:
         self.cpu_milli = job.cpu_milli
         self.host_bytes = job.host_memory_bytes
         self.plain = job.gpus > 0 and not (job.cpu_milli or job.host_memory_bytes)
-        self.types = _usable_types(job, layout, settings)
+        self.types = _usable_types(job, layout, settings) if tied < 0 else (tied,)
         widest = max((max(layout.bay_size[b] for b in layout.type_bays[k]) for k in self.types), default=0)
         self.single = job.gpus <= widest
         self.spans = settings.gang_span == "any" or (
             settings.gang_span == "larger-than-node" and not self.single
         )
-        self.never = self._never(job, layout, widest)
+        # Who has been there fits, though perhaps with fewer devices.
+        self.never = self._never(job, layout, widest) if tied < 0 else None
 
     def _never(self, job: Job, layout: Layout, widest: int) -> tuple[Reason, dict[str, Any]] | None:
         if job.gpus == 0:
@@ -185,9 +190,10 @@ class ShapeTable:
         self.jobs += 1
         return shape
 
-    def of(self, job: Job) -> Shape:
-        """The shape of a job."""
+    def of(self, job: Job, tied: int = -1) -> Shape:
+        """The shape of a job, perhaps of one that may only go to one device type."""
         key = (
+            tied,
             job.gpus,
             job.memory_bytes,
             job.compute_milli,
@@ -197,20 +203,20 @@ class ShapeTable:
         )
         found = self._full.get(key)
         if found is None:
-            found = self._full[key] = self._make(job)
+            found = self._full[key] = self._make(job, tied)
         return found
 
     def __iter__(self) -> Iterator[Shape]:
         """All shapes, by number."""
         return iter(self._shapes)
 
-    def _make(self, job: Job) -> Shape:
+    def _make(self, job: Job, tied: int) -> Shape:
         """A new shape; a declared 1000 milli and none declared are one demand, where nothing else is asked."""
         bare = not (job.memory_bytes or job.cpu_milli or job.host_memory_bytes or job.device_types)
-        bare = bare and job.compute_milli in (0, 1000)
+        bare = bare and job.compute_milli in (0, 1000) and tied < 0
         if bare and job.gpus in self._plain:
             return self._plain[job.gpus]
-        shape = Shape(len(self._shapes), job, self._layout, self._settings)
+        shape = Shape(len(self._shapes), job, self._layout, self._settings, tied)
         self._shapes.append(shape)
         if bare:
             self._plain[job.gpus] = shape

@@ -54,7 +54,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     Reason.DETERMINISM: (
         "its results are to be reproducible, which at its grade they are only on devices of one type",
-        "devices of the type it runs on, or grade D2, which allows a mix",
+        "devices of the type that it runs on or has saved its state on, or a grade that allows others (D2, none)",
     ),
     Reason.DEVICE_UNAVAILABLE: ("devices it could use are down or drained", "the return of the devices"),
     Reason.MALFORMED: ("the request contradicts itself", "a corrected request"),
