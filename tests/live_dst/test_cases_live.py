@@ -1,4 +1,4 @@
-"""Cases C22, C38, C41-C43, C48 and C60, and what else the live executor promises, one at a time."""
+"""Cases C22, C38, C41-C43, C48, C53 and C60, and what else the live executor promises, one at a time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import msgspec
 import pytest
 
 from cotenant.model import events as ev
+from cotenant.model.cluster import Cluster, DeviceType, Node
 from cotenant.model.liveports import AttemptStarted
 from cotenant.model.plan import Reason
 from cotenant.model.quantities import GIB
 from cotenant.model.settings import Settings
 from cotenant.policies.colocate import Colocate
+from cotenant.policies.cotenant import Cotenant
+from cotenant.policies.easyscale import EasyScale
+from cotenant.policies.fifo import Fifo
 from cotenant.policies.time_slice import TimeSlice
 from cotenant.testing import FixedForecast
 
@@ -55,6 +59,41 @@ def test_c38_a_job_stopped_by_signal_keeps_its_memory_so_nobody_takes_it(machine
     m.to(30.0)
     assert not m.process(a).paused
     assert b in m.state.records
+
+
+@pytest.mark.parametrize("policy", [Fifo, EasyScale, Cotenant])
+@pytest.mark.parametrize("grade", ["D1", "none"])
+def test_c53_saved_state_of_a_strict_job_waits_for_its_device_type(
+    machine: Make, policy: Any, grade: str
+) -> None:
+    types = tuple(DeviceType(name=name, memory_bytes=24 * GIB) for name in ("x", "y"))
+    both = Cluster(types=types, nodes=(Node(name="here", gpus=(("x", 1), ("y", 1))),))
+    m = machine(policy, cluster=both)
+    m.loop.view._forecast = FixedForecast()
+    elastic = {"min_gpus": 1, "max_gpus": 1, "determinism": grade}
+    a = m.submit("a", sharing="exclusive", elastic=elastic, device_types=["x", "y"])
+    m.to(20.0)
+    assert m.state.records[a].place.devices == (0,)
+    m.ask("suspend", id=a)
+    m.to(100.0)
+    b = m.submit("b", sharing="exclusive", device_types=["x"], runs_s=500.0)
+    m.to(150.0)
+    assert m.runs() == [b]
+    m.ask("resume", id=a)
+    m.to(200.0)
+    if grade == "none":
+        assert (m.runs(), m.state.records[a].place.devices) == ([a, b], (1,))
+        return
+    held = m.log(ev.Held)[-1]
+    assert (held.id, held.reason) == (a, Reason.DETERMINISM)
+    told = {"grade": "D1", "type": "x", "needs_gpus": 1, "free_gpus": 0, "free_types": ["y"]}
+    assert held.facts == told
+    m.begin().view._forecast = FixedForecast()  # whoever takes over knows it, too
+    m.to(400.0)
+    assert m.runs() == [b]
+    m.to(900.0)
+    assert (m.runs(), m.state.records[a].place.devices) == ([a], (0,))
+    assert [(e.devices, e.resumed) for e in m.log(ev.Started) if e.id == a] == [((0,), False), ((0,), True)]
 
 
 def test_a_job_that_is_suspended_while_it_starts_is_paused_once_it_runs(machine: Make) -> None:

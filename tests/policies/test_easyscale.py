@@ -277,9 +277,14 @@ def test_elastic_days_keep_every_invariant_and_need_no_index(number: int) -> Non
     assert not run.state.records  # everybody ended
     kinds = {i: run.state.ledger.layout.device_type[i] for i in range(12)}
     grades = {e.job.id: e.job.determinism for e in run.events if isinstance(e, ev.Submitted)}
+    saved: dict[int, set[int]] = {}
     for event in run.events:
-        if isinstance(event, ev.Started | ev.Resized) and grades[event.id] in {"D0", "D1"}:
-            assert len({kinds[d] for d in event.devices}) <= 1
+        if isinstance(event, ev.Started | ev.Resized) and grades[event.id] in {"D0", "D1"} and event.devices:
+            on = {kinds[d] for d in event.devices}
+            assert len(on) == 1
+            if isinstance(event, ev.Resized) or event.resumed:
+                assert on == saved[event.id]
+            saved[event.id] = on
 
 
 # -- the planner against brute force -------------------------------------------------------
