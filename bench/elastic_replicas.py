@@ -1,4 +1,4 @@
-"""Processor time of the look at the parameters that goes with each exchange, and of one worker's turn and update.
+"""Processor time of the look at parameters and buffers that goes with each exchange, and of one worker's turn and update.
 
 Between two looks other memory is written, as a step does, so that the parameters are not in the caches. Told are medians.
 
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from bench.elastic_models import MODELS
+from cotenant.elastic.contexts import Buffers
 from cotenant.elastic.replicas import Replicas
 
 _LOOKS, _TURNS, _ELEMENTS = 200, 5, 1 << 23
@@ -30,11 +31,12 @@ def _spent_ms(call: Callable[[], Any]) -> float:
 def _told(name: str) -> str:
     training = MODELS[name]
     model = training.model()
-    replicas, other = Replicas(model), torch.ones(_ELEMENTS)
-    looks = []
+    both, other = (Replicas(model), Replicas(model, Buffers(model))), torch.ones(_ELEMENTS)
+    looks: list[list[float]] = [[], []]
     for step in range(_LOOKS):
-        other.add_(1.0)
-        looks.append(_spent_ms(partial(replicas.prints, step)))
+        for which in (0, 1) if step % 2 else (1, 0):
+            other.add_(1.0)
+            looks[which].append(_spent_ms(partial(both[which].prints, step)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     x, y = (torch.stack(part) for part in zip(*training.data(training.batch), strict=True))
 
@@ -44,9 +46,10 @@ def _told(name: str) -> str:
         optimizer.zero_grad()
 
     turns = [_spent_ms(turn) for _ in range(_TURNS)]
-    look, whole = statistics.median(looks), statistics.median(turns)
+    (alone, look), whole = map(statistics.median, looks), statistics.median(turns)
     size = sum(p.numel() for p in model.parameters()) / 1e6
-    return f"{name}: {size:.1f} M parameters, look {look:.3f} ms, turn and update {whole:.0f} ms: {look / whole:.3%}"
+    told = f"{look:.3f} ms ({alone:.3f} without buffers)"
+    return f"{name}: {size:.1f} M parameters, look {told}, turn and update {whole:.0f} ms: {look / whole:.3%}"
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from cotenant.elastic.contexts import Buffers
 from cotenant.elastic.replicas import SPREAD, UNCHECKED, Replicas
 from cotenant.errors import InputError
 
@@ -72,12 +73,58 @@ def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not one.prints(0)
 
 
-@pytest.mark.parametrize("parameter", ["0.weight", "1.bias"])
+class Counting(nn.Module):
+    """A mask that nothing changes, a batch norm, and a count that a turn may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(100)
+        self.attention = nn.Module()
+        self.attention.register_buffer("mask", torch.ones(1000, dtype=torch.bool))
+        self.register_buffer("count", torch.zeros(1), persistent=False)
+
+
+def _counting() -> tuple[nn.Module, Buffers, Replicas]:
+    model = Counting()
+    buffers = Buffers(model)
+    return model, buffers, Replicas(model, buffers)
+
+
+def test_buffers_are_compared_but_those_that_workers_have_their_own_of() -> None:
+    (mine, own, one), (theirs, other_own, other) = _counting(), _counting()
+    found = [one.prints(4), other.prints(4)]
+    one.check(found, 4)
+    _edit(theirs.norm.running_mean, ..., 3.0)
+    assert [one.prints(4), other.prints(4)] == found
+    own.enter({}), other_own.enter({})
+    theirs.count += 1  # in a turn of a worker that only the second one has
+    learnt = other_own.leave()
+    assert other.prints(4) != found[1]
+    one.check([found[0], other.prints(4)], 4)
+    own.enter(learnt)  # which the first one learns by the exchange
+    assert one.prints(4) == other.prints(4)
+    theirs.attention.mask = ~mine.attention.mask
+    with pytest.raises(
+        InputError, match=r"step 5: .* the same buffers; the first that differs is attention\.mask .* on 0, "
+    ):
+        one.check([one.prints(5), other.prints(5)], 5)
+
+
+# What differs in the state of an optimiser is seen once it has become part of the parameters, a step later.
+@pytest.mark.parametrize(
+    ("model", "name", "step", "words"),
+    [
+        ("cnn", "0.weight", 2, "parameters; the first that differs is 0.weight "),
+        ("cnn", "1.bias", 2, "parameters; the first that differs is 1.bias "),
+        ("gpt", "mask", 2, "buffers; the first that differs is mask "),
+        ("cnn", "optimizer 5.bias", 3, "parameters; the first that differs is 5.bias "),
+    ],
+)
 def test_what_one_process_does_alone_ends_all_before_the_next_gradient(
-    play: Any, tmp_path: Path, parameter: str
+    play: Any, tmp_path: Path, model: str, name: str, step: int, words: str
 ) -> None:
     error = tmp_path / "error"
-    done = play.together(2, edit=1, parameter=parameter, epochs=1, error=str(error))
-    assert (len(done), play.code) == (2, 1)
-    words = f"step 2: processes no longer have the same parameters; the first that differs is {parameter} "
-    assert error.read_text().count(words) == 2  # both say it
+    done = play.together(2, model=model, edit=1, parameter=name, epochs=1, error=str(error))
+    assert (len(done), play.code) == (step, 1)
+    told = f"step {step}: processes no longer have the same {words}"
+    assert error.read_text().count(told) == 2  # both say it

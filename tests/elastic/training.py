@@ -117,6 +117,15 @@ def build(kind: str) -> tuple[Any, Any]:
     return {"gpt": Gpt, "lstm": Lstm}[kind](), Words(50)
 
 
+def edit(model: Any, optimizer: Any, name: str) -> None:
+    """Change a parameter, a buffer, or (``optimizer NAME``) the state that an optimiser has for one."""
+    kind, _, of = name.rpartition(" ")
+    found = dict(model.named_parameters()) | dict(model.named_buffers())
+    with torch.no_grad():
+        for tensor in optimizer.state[found[of]].values() if kind else [found[of]]:
+            tensor.add_(0.1)
+
+
 def digest(value: Any) -> str:
     """Of everything in it, whatever the layout in memory."""
     hashed = hashlib.sha256()
@@ -186,8 +195,7 @@ def main(options: dict[str, Any]) -> None:
             if scaler.get_scale() >= before:  # the step was not skipped
                 sched.step()
         if run.first and step.number == options.get("edit"):  # what a script must not do
-            with torch.no_grad():
-                model.get_parameter(options["parameter"]).add_(0.1)
+            edit(model, opt, options["parameter"])
         if run.first:
             state = {
                 "model": model.state_dict(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cotenant.runtime import randomness
@@ -157,6 +157,11 @@ class Buffers:
     def _tensor(self, name: str) -> Any:
         module, key = self._slots[name]
         return module._buffers[key]
+
+    def common(self) -> Iterator[tuple[str, Any]]:
+        """Those of which every process has the same, by name; None for one that each worker has its own of."""
+        for name in self._slots:
+            yield name, None if name in self._changing else self._tensor(name)
 
     def enter(self, saved: Mapping[str, Any]) -> None:
         """Fill the model's buffers with a worker's."""

@@ -64,7 +64,7 @@ class Held:
         self._all = list(model.parameters())
         self.optimizers = parts["optimizer"]
         self._buffers = Buffers(model)
-        self._replicas = Replicas(model)
+        self._replicas = Replicas(model, self._buffers)
         seeds = [randomness.mix(settings.seed, n, _WORKER) for n in range(settings.workers)]
         self.contexts = [Context.seeded(seed) for seed in seeds]
         self.begun = self.marks
