@@ -58,6 +58,9 @@ class LiveFold(Source):
         """A live job's record, whether it takes part or not."""
         return self.records.get(job_id) or self.held.get(job_id)
 
+    def _memo_saved(self, event: ev.MemoSaved) -> None:
+        self.memo = event.memo
+
     def _restarted(self, event: ev.Restarted) -> None:
         if event.policy != self.policy:
             self.memo, self.policy = None, event.policy

@@ -326,9 +326,6 @@ class State(LiveFold, ClusterFold):
         for hook in self._capacity:
             hook(())
 
-    def _memo_saved(self, event: ev.MemoSaved) -> None:
-        self.memo = event.memo
-
     # -- helpers ---------------------------------------------------------------------
 
     def _arrive(self, record: JobRecord, place: Placement, moved_s: float | None) -> None:
@@ -345,8 +342,7 @@ class State(LiveFold, ClusterFold):
         for hook in self._dequeued:
             hook(record)
 
-    def _leave_devices(self, record: JobRecord, now: float) -> int:
-        """Returns their type; -1 if there were none."""
+    def _leave_devices(self, record: JobRecord, now: float) -> int:  # their type; -1: none
         job, job_id, ledger = record.job, record.id, self.ledger
         if ledger.leaving and (old := ledger.leaving.get(job_id)) is not None:
             ledger.end_move(job_id)
