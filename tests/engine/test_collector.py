@@ -12,11 +12,14 @@ from cotenant.engine.collector import seldom_collected
 
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
-    threshold, on = gc.get_threshold(), gc.isenabled()
+    threshold, on, frozen = gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()
+    gc.unfreeze()  # the suite has frozen what it collected
     yield
     gc.set_threshold(*threshold)
     gc.enable() if on else gc.disable()
     gc.unfreeze()
+    if frozen:
+        gc.freeze()
 
 
 def test_it_is_rarer_within_and_as_before_after_an_error() -> None:

@@ -1,11 +1,9 @@
-"""Gandiva's experiments: their parts by hand, and the whole at its smallest."""
+"""Gandiva's experiments: their parts by hand; the whole at its smallest runs in ``test_contract``."""
 
 from __future__ import annotations
 
 import pytest
 
-from cotenant.experiments.base import Place
-from cotenant.experiments.gandiva import Gandiva
 from cotenant.experiments.searching import GOOD, RUNG_S, Curves, search
 from cotenant.experiments.turning import pairs, turns, united
 from cotenant.experiments.watching import Watcher
@@ -76,12 +74,3 @@ def test_curves_rise_to_their_top() -> None:
     assert all(line == sorted(line) and line[0] == 0.0 for line in scores)
     # Tops are uniform in 0.1 to 0.95, so about 6 of 100 lie above 0.9.
     assert 1 <= sum(line[-1] >= GOOD for line in scores) <= 12
-
-
-def test_the_whole_at_its_smallest() -> None:
-    measured = Gandiva().measure(1, Place(size="tiny"))
-    assert set(measured.values) >= {claim.key for claim in Gandiva.claims}
-    assert measured.values["united"] == 100.0
-    assert measured.values["pack_right"] == 100.0
-    again = Gandiva().measure(1, Place(size="tiny"))
-    assert again.values == measured.values

@@ -1,12 +1,10 @@
-"""Utilisation as a device shows it, by hand; and the two experiments that compare by it."""
+"""Utilisation as a device shows it, by hand; the experiments that compare by it run in ``test_contract``."""
 
 from __future__ import annotations
 
 import polars as pl
 import pytest
 
-from cotenant.experiments.base import Place
-from cotenant.experiments.catalogue import find
 from cotenant.experiments.tong import largest_jct_s, one_after_another
 from cotenant.experiments.utilisation import Gauge
 from cotenant.model import events as ev
@@ -96,19 +94,3 @@ def test_one_job_at_a_time_is_worked_out() -> None:
     assert found["utilisation"] == pytest.approx(147.4 / 2080.0)
     # Of three jobs the largest tenth is one: both have 100 GPU-seconds, the later id goes first.
     assert largest_jct_s(_Metrics()) == 90.0  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["horus", "tong"])
-def test_the_experiments_measure_what_they_claim(name: str) -> None:
-    """Tiny: every claim has a value or says why it cannot be measured; the same seed gives the same."""
-    experiment = find(name)
-    one, two = (experiment.measure(0, Place(size="tiny")) for _ in range(2))
-    assert one.values == two.values
-    for claim in experiment.claims:
-        # On a dozen devices nobody waits in the middle of thirty jobs: no change against 0.
-        if claim.unmeasured or claim.key.startswith("wait_median") or claim.key == "wait_ours_horus":
-            continue
-        assert one.values[claim.key] is not None, claim.key
-    for table in one.tables:
-        assert all(0.0 < row["utilisation_share"] <= 1.0 for row in table.rows)
-        assert len({row["jobs_finished"] for row in table.rows}) == 1
