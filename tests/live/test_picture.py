@@ -8,7 +8,7 @@ import pytest
 
 from cotenant.live.picture import Picture
 from cotenant.model import events as ev
-from cotenant.model.cluster import Cluster, DeviceType
+from cotenant.model.cluster import Cluster, DeviceType, Tenant
 from cotenant.model.jobs import Job
 from cotenant.model.liveports import Progress
 from cotenant.model.placement import Share
@@ -40,18 +40,29 @@ def made(**options: Any) -> tuple[Picture, Clock]:
     return picture, clock
 
 
+def taken(*devices: int) -> list[ev.Event]:
+    """Others, with numbers from 90, are on these devices."""
+    return [
+        event
+        for device in devices
+        for event in (ev.Submitted(0.5, job(90 + device)), ev.Started(0.5, 90 + device, 1, (device,)))
+    ]
+
+
 def job(number: int, **fields: Any) -> Job:
     return Job(number, f"job-{number}", float(number), tenant=fields.pop("tenant", "a"), **fields)
 
 
 def test_a_job_waits_runs_and_ends_with_its_times_and_its_exit_code() -> None:
     picture, _clock = made()
-    picture.see([ev.Submitted(1.0, job(1)), ev.Held(1.0, 1, Reason.NO_CAPACITY, {"free_gpus": 0})])
+    picture.see(
+        [*taken(0, 1), ev.Submitted(1.0, job(1)), ev.Held(1.0, 1, Reason.NO_CAPACITY, {"free_gpus": 0})]
+    )
     view = picture.job(1)
     assert view is not None
     assert (view.status, view.submitted, view.started) == ("waiting", 1001.0, None)
-    assert view.reason == "not now: too few devices are free (free gpus 0)"
-    picture.see([ev.Started(5.0, 1, 1, (1,), why=Why("free-devices"))])
+    assert view.reason == "not now: too few devices are free (needs gpus 1, free gpus 0)"
+    picture.see([ev.Ended(4.0, 91, 1, "done", 3.0), ev.Started(5.0, 1, 1, (1,), why=Why("free-devices"))])
     view = picture.job(1)
     assert view is not None
     assert (view.status, view.started, view.devices, view.reason) == ("running", 1005.0, ("cpu:1",), "")
@@ -170,14 +181,15 @@ def test_foreign_use_and_lost_devices_are_kept_until_they_are_over() -> None:
 
 def test_who_waits_while_nothing_new_is_started_says_so() -> None:
     picture, _clock = made()
-    picture.see([ev.Submitted(1.0, job(1)), ev.Drained(2.0, 0), ev.Held(2.0, 1, Reason.NO_CAPACITY, {})])
+    picture.see([*taken(0, 1), ev.Submitted(1.0, job(1)), ev.Drained(2.0, 0)])
+    picture.see([ev.Held(2.0, 1, Reason.NO_CAPACITY, {})])
     view = picture.job(1)
     assert view is not None
     assert view.reason == "nothing new is started until cotenant undrain"
     picture.see([ev.Undrained(3.0, 0)])
     view = picture.job(1)
     assert view is not None
-    assert view.reason == "not now: too few devices are free"
+    assert view.reason == "not now: too few devices are free (needs gpus 1, free gpus 0)"
 
 
 def test_a_job_that_ended_while_no_scheduler_ran_is_told_of_with_its_own_time() -> None:
@@ -195,6 +207,7 @@ def test_a_job_that_ended_while_no_scheduler_ran_is_told_of_with_its_own_time() 
 def test_one_device_is_drained_by_itself_and_when_all_are_that_is_why_jobs_wait() -> None:
     picture, _clock = made()
     picture.see([ev.Submitted(1.0, job(1)), ev.Submitted(1.0, job(2, gpus=0)), ev.Drained(2.0, 0, device=1)])
+    picture.see(taken(0))
     picture.see([ev.Held(2.0, n, Reason.NO_CAPACITY, {}) for n in (1, 2)])
 
     def reason(number: int) -> str:
@@ -205,14 +218,76 @@ def test_one_device_is_drained_by_itself_and_when_all_are_that_is_why_jobs_wait(
     assert [picture.device_state(d) for d in (0, 1)] == ["up", "drained"]
     assert reason(1).startswith("not now: cpu:1 is drained")
     held = ev.Held(2.5, 1, Reason.NO_CAPACITY, {"needs_gpus": 1, "free_gpus": 0})
-    picture.see([ev.Submitted(2.5, job(3)), ev.Started(2.5, 3, 1, (0,)), held])
+    picture.see([held])
     why = "too few devices are free (needs gpus 1, free gpus 0)"
     assert reason(1) == f"not now: cpu:1 is drained until cotenant undrain --device cpu:1; {why}"
-    picture.see([ev.Ended(2.8, 3, 1, "done", 1.0), ev.Drained(3.0, 0, device=0)])
+    picture.see([ev.Ended(2.8, 90, 1, "done", 1.0), ev.Drained(3.0, 0, device=0)])
     assert reason(1) == "every device is drained until cotenant undrain --device NAME"
     assert reason(2) == "not now: too few devices are free", "it needs none"
     picture.see([ev.Drained(4.0, 0), ev.Undrained(5.0, 0, device=1), ev.Undrained(5.0, 0)])
     assert [picture.device_state(d) for d in (0, 1)] == ["drained", "up"]
+
+
+def test_why_a_job_waits_is_told_as_it_is_now_though_the_log_says_it_once() -> None:
+    from cotenant.report.explain import explain_events
+
+    picture, _ = made()
+    log: list[ev.Event] = [opened()]
+
+    def happen(*events: ev.Event) -> tuple[str, str]:
+        """How job 1 is told of then, in ``ps`` and in ``explain``."""
+        log.extend(events)
+        picture.see(events)
+        view, now = picture.job(1), picture.present(1)
+        assert view is not None and now is not None
+        assert view.reason == now.words
+        present = (now.reason, now.facts, now.words)
+        verdict = explain_events(log, 1, now_s=60.0, present=present).verdict
+        assert verdict.startswith("WAITING ") and "; has waited 59s (not now" in verdict
+        return view.reason.removeprefix("not now: "), verdict.removeprefix("WAITING ").split(";")[0]
+
+    short = "too few devices are free (needs gpus 1, free gpus 0)"
+    one = ev.Submitted(1.0, job(1, compute_milli=400, memory_bytes=GIB))
+    assert happen(*taken(0, 1), one, ev.Held(1.0, 1, Reason.NO_CAPACITY)) == (short, f"no-capacity: {short}")
+    # Freed, and another one of higher priority goes first.
+    late = ev.Submitted(2.0, job(2, priority=5))
+    told = happen(ev.Ended(2.0, 91, 1, "done", 1.0), late)
+    assert told == ("1 job is ahead of it in the queue", "behind-head: 1 job is ahead of it in the queue")
+    # That one is suspended by its owner, and its tenant is given less.
+    told = happen(ev.SuspendRequested(3.0, 2), ev.TenantsChanged(3.0, (Tenant(name="a", limit_gpus=1),)))
+    limited = "its tenant is at its limit (tenant a, limit gpus 1, used gpus 1, needs gpus 1)"
+    assert told == (limited, f"tenant-limit: {limited}")
+    # The limit is gone; the free device is kept for somebody else, drained, or is no more.
+    told = happen(ev.TenantsChanged(4.0), ev.Submitted(4.0, job(3)), ev.Reserved(4.0, 3, (1,)))
+    assert told[0] == "the devices are held for another job (needs gpus 1, free gpus 1)"
+    told = happen(ev.Reserved(5.0, 3), ev.Drained(5.0, 0, device=1))
+    drained = "cpu:1 is drained until cotenant undrain --device cpu:1"
+    assert told == (f"{drained}; {short}", f"no-capacity: {drained}")
+    told = happen(ev.Undrained(6.0, 0, device=1), ev.DeviceDown(6.0, 0), ev.DeviceDown(6.0, 1))
+    assert (
+        told[1]
+        == "device-unavailable: devices it could use are down or drained (needs gpus 1, usable gpus 0)"
+    )
+    # Nothing of it holds any more.
+    told = happen(ev.DeviceUp(7.0, 1))
+    assert told[0] == (
+        "1 device free, and the policy has not started it yet; before, it said: too few devices are free"
+    )
+    assert sum(isinstance(event, ev.Held) for event in log) == 1
+
+
+def test_what_only_the_policy_can_judge_stays_until_a_device_is_free() -> None:
+    picture, _ = made()
+    picture.see([*taken(0, 1), ev.Submitted(1.0, job(1)), ev.Held(1.0, 1, Reason.SLOWDOWN, {"speed": 0.4})])
+    assert picture.present(1).reason == Reason.SLOWDOWN  # type: ignore[union-attr]
+    picture.see([ev.Ended(2.0, 90, 1, "done", 1.0)])
+    assert picture.present(1).reason == ""  # type: ignore[union-attr]
+    picture.see([ev.Started(3.0, 1, 1, (0,)), ev.Suspended(4.0, 1, 1, 1.0), *taken(0)])
+    # The next wait begins with nothing said.
+    assert picture.job(1).reason == (  # type: ignore[union-attr]
+        "its state is saved; not now: too few devices are free (needs gpus 1, free gpus 0)"
+    )
+    assert picture.present(90) is None
 
 
 def test_listeners_are_told_with_the_number_of_the_event_and_whose_job_it_is() -> None:

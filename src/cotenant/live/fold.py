@@ -47,6 +47,9 @@ class LiveFold:
         self._drained = False
         self._drained_devices: set[int] = set()
         self._foreign: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._reserved: dict[int, tuple[int, ...]] = {}
+        self._limits: dict[str, int | None] = {}
+        self._memory: tuple[int, ...] = ()
 
     def fold(self, event: ev.Event) -> None:
         """Take one event."""
@@ -57,6 +60,11 @@ class LiveFold:
     def _on_opened(self, event: ev.Opened) -> None:
         if self.opened is None:
             self.opened = event
+        self._limits = {tenant.name: tenant.limit_gpus for tenant in event.cluster.tenants}
+        memory = {kind.name: kind.memory_bytes for kind in event.cluster.types}
+        self._memory = tuple(
+            memory[k] for node in event.cluster.nodes for k, n in node.gpus for _ in range(n)
+        )
         if not self._types:
             self._types = tuple(k for node in event.cluster.nodes for k, n in node.gpus for _ in range(n))
 
@@ -79,6 +87,7 @@ class LiveFold:
         if (entry := self._entries.get(event.id)) is None:
             return
         self._waiting.pop(event.id, None)
+        self._reserved.pop(event.id, None)
         entry.status, entry.attempt, entry.node, entry.why = (
             "running",
             event.attempt,
@@ -139,11 +148,13 @@ class LiveFold:
         entry.status = status
         self._place(entry, ())
         entry.sample, entry.share = None, WHOLE
+        entry.hold, entry.facts = "", {}
         self._waiting[entry.job.id] = None
 
     def _end(self, entry: Entry, status: str, t: float) -> None:
         entry.status, entry.ended_s = status, t
         self._waiting.pop(entry.job.id, None)
+        self._reserved.pop(entry.job.id, None)
         last = entry.devices
         self._place(entry, ())
         entry.devices = last  # where it ran stays to be seen
@@ -238,6 +249,18 @@ class LiveFold:
         else:
             self._foreign.pop(event.device, None)
 
+    def _on_reserved(self, event: ev.Reserved) -> None:
+        if event.devices:
+            self._reserved[event.id] = event.devices
+        else:
+            self._reserved.pop(event.id, None)
+
+    def _tenants(self, event: ev.TenantsChanged) -> None:
+        self._limits = {tenant.name: tenant.limit_gpus for tenant in event.tenants}
+
+    def _tenant_limit(self, event: ev.TenantLimitChanged) -> None:
+        self._limits[event.tenant] = event.limit_gpus
+
     def _awaited(self, event: ev.Awaited) -> None:
         if (entry := self._entries.get(event.id)) is not None:
             entry.after = event.after
@@ -280,4 +303,7 @@ _HANDLERS: dict[type, Callable[[LiveFold, Any], None]] = {
     ev.Paused: LiveFold._paused,
     ev.ForeignUse: LiveFold._foreign_use,
     ev.Awaited: LiveFold._awaited,
+    ev.Reserved: LiveFold._on_reserved,
+    ev.TenantsChanged: LiveFold._tenants,
+    ev.TenantLimitChanged: LiveFold._tenant_limit,
 }

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from cotenant.live.entries import ENDED, Entry, Triple, saved_words, view_of
-from cotenant.live.fold import LiveFold
+from cotenant.live.causes import Causes, Present
+from cotenant.live.entries import ENDED, Entry, Triple, view_of
 from cotenant.live.views import JobView, Resident
 from cotenant.model import events as ev
 from cotenant.model.liveports import Clock, Progress
@@ -27,10 +27,9 @@ Told = Callable[[int, str, dict[str, Any]], None]
 """Number of the event, its kind, and plain facts."""
 
 _KEPT = 5000
-_SHORT = ("no-capacity", "fragmented", "device-unavailable")
 
 
-class Picture(LiveFold):
+class Picture(Causes):
     """Jobs, who is where, and counts, as the log tells them.
 
     Parameters
@@ -194,7 +193,7 @@ class Picture(LiveFold):
                 found.append(entry)
                 if len(found) >= limit:
                     break
-            ranks = {job_id: i for i, job_id in enumerate(sorted(self._waiting))}
+            ranks = self._ranks()
             return [self._view(entry, ranks) for entry in reversed(found)]
 
     def named(self, name: str, tenant: str | None) -> int | None:
@@ -239,35 +238,25 @@ class Picture(LiveFold):
     def free(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Devices on which a job could start, and those that stand idle because they are drained."""
         with self._lock:
-            empty = [
-                device
-                for device in range(len(self._types))
-                if not self._on.get(device) and device not in self._down and device not in self._foreign
-            ]
-            away = set(empty) if self._drained else self._drained_devices.intersection(empty)
-            return tuple(d for d in empty if d not in away), tuple(sorted(away))
+            return self._free()
 
     def drained_words(self) -> str:
         """Idle devices that are drained, and what would let jobs start there; empty if there is none."""
         with self._lock:
-            names = [self.name_of(device) for device in self.free()[1]]
-        if not names or self._drained:
-            return f"{names[0]} is drained until cotenant undrain" if names else ""
-        if len(names) == 1:
-            return f"{names[0]} is drained until cotenant undrain --device {names[0]}"
-        return f"{', '.join(names[:8])} are drained until cotenant undrain --device NAME"
+            return self._drained_words()
 
-    def why_idle(self, entry: Entry) -> str:
-        """Drained devices that stand idle while this job waits for want of devices; empty if it does not."""
+    def present(self, job_id: int) -> Present | None:
+        """Why a job waits now; None if it does not, or is held by its owner."""
         with self._lock:
-            short = entry.hold in _SHORT and entry.job.gpus and entry.status in ("waiting", "suspended")
-            return self.drained_words() if short and not entry.held else ""
+            entry = self._entries.get(job_id)
+            if entry is None or not self._waits(entry):
+                return None
+            return self._present(entry, self._ranks().get(job_id, 0))
 
     def held_by(self, tenant: str) -> int:
         """Devices that the jobs of a tenant hold, those of one job counted where it will be."""
         with self._lock:
-            entries = [e for e in self._entries.values() if e.job.tenant == tenant and e.status not in ENDED]
-            return sum(len(e.settles or e.devices) for e in entries)
+            return self._held_by(tenant)
 
     def foreign(self, device: int) -> tuple[int, tuple[int, ...]]:
         """Memory of a device that processes outside the scheduler hold, and their pids."""
@@ -289,10 +278,10 @@ class Picture(LiveFold):
             return sum(1 for e in self._entries.values() if e.job.tenant == tenant and e.status not in ENDED)
 
     def _view(self, entry: Entry, ranks: Mapping[int, int] | None = None) -> JobView:
-        if entry.status in ("waiting", "suspended"):
-            at = sum(1 for i in self._waiting if i < entry.job.id) if ranks is None else ranks[entry.job.id]
-        else:
-            at = 0
+        waits = self._waits(entry)
+        if waits and ranks is None:
+            ranks = self._ranks()
+        ahead = (ranks or {}).get(entry.job.id, 0) if waits else 0
         if not entry.command and self._asked is not None:
             entry.command = self._asked(entry.job.id)
         predicted = self._predicted(entry, entry.devices[0]) if entry.devices else None
@@ -302,25 +291,9 @@ class Picture(LiveFold):
             wall=self._clock.wall,
             names=self.name_of,
             predicted=predicted,
-            ahead=at,
+            ahead=ahead,
         )
-        waits = entry.status in ("waiting", "suspended") and not entry.held
-        until = self._starts_nothing(entry) if waits and (entry.hold or not entry.after) else ""
-        if until:
-            return msgspec.structs.replace(found, reason=f"{saved_words(entry)}{until}")
-        if waits and (drained := self.why_idle(entry)):
-            return msgspec.structs.replace(
-                found, reason=found.reason.replace("not now: ", f"not now: {drained}; ", 1)
-            )
-        return found
-
-    def _starts_nothing(self, entry: Entry) -> str:
-        """Why nothing at all is started, if that is so."""
-        if self._drained:
-            return "nothing new is started until cotenant undrain"
-        if entry.job.gpus and self._types and len(self._drained_devices) == len(self._types):
-            return "every device is drained until cotenant undrain --device NAME"
-        return ""
+        return msgspec.structs.replace(found, reason=self._present(entry, ahead).words) if waits else found
 
     def _predicted(self, entry: Entry, device: int) -> Triple | None:
         ids = self._on.get(device, ())

@@ -269,7 +269,9 @@ class LiveService:
         try:
             with self._costs, told_live(self._clock.wall, now, self._picture.name_of):
                 events = (event for _, event in self._store.read())
-                found = explain_events(events, job_id, where="the live log", now_s=now)
+                present = self._picture.present(job_id)
+                why = None if present is None else (present.reason, present.facts, present.words)
+                found = explain_events(events, job_id, where="the live log", now_s=now, present=why)
                 text = (found := _foreseen(found, view, now - self._clock.wall(now), now)).text
         except InputError:
             return {
@@ -283,9 +285,6 @@ class LiveService:
         told: dict[str, Any] = msgspec.to_builtins(found)
         told["text"] = text
         told["status"], told["reason"] = view.status, view.reason
-        entry = self._picture.entry(job_id)
-        if entry is not None and (drained := self._picture.why_idle(entry)):
-            told["text"] = f"{text.rstrip()}\nMeanwhile {drained}.\n"
         for step in told["steps"]:
             step["wall"] = self._clock.wall(step["t"])
         return told

@@ -75,7 +75,12 @@ def explain(log_path: Path, job: str | int) -> Explanation:
 
 
 def explain_events(
-    events: Iterable[ev.Event], job_id: int, *, where: str = "the log", now_s: float | None = None
+    events: Iterable[ev.Event],
+    job_id: int,
+    *,
+    where: str = "the log",
+    now_s: float | None = None,
+    present: tuple[str, dict[str, Any], str] | None = None,
 ) -> Explanation:
     """Explain the job of this number from events as they come.
 
@@ -85,6 +90,8 @@ def explain_events(
         What the events are, for messages.
     now_s : float, optional
         The present, where the log still grows: waits last until then, and are told as lasting.
+    present : tuple of str, dict and str, optional
+        Why it waits at that time, if it does: a reason (empty: none that has a name), its numbers, and in words.
 
     Raises
     ------
@@ -104,6 +111,8 @@ def explain_events(
         )
     if now_s is not None:
         stage.now = max(stage.now, now_s)
+    if present is not None:
+        story.waits_now(*present, stage)
     told = story.told(stage, lasting=now_s is not None)
     return msgspec.structs.replace(told, promises=promises.of(job_id))
 
@@ -304,7 +313,7 @@ class _Story(Waiting):
         if self._outcome in ("running", "paused"):
             return f"{'' if lasting else 'still '}{self._outcome}{end}."
         waited = format_duration(stage.now - waits[-1].start_s) if waits else "n/a"
-        why = waits[-1].why if waits else ""
+        why = self._now or (waits[-1].why if waits else "")
         hope = "" if "never fits" in why else " (not now, which is not never)"
         return f"WAITING{' ' if why else ''}{why}; has waited {waited}{end}{hope}."
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cotenant.model import events as ev
 from cotenant.model.jobs import Job
 from cotenant.model.plan import Reason
@@ -33,6 +35,7 @@ class Waiting:
         self._stopped_for = ""
         self._asked: Reason | None = None
         self._wished_s = -1.0
+        self._now = ""
 
     def _derive(self, stage: Stage, *, again: bool = False) -> None:
         """Note once for each wait, and at the end of the log, what stands in the job's way."""
@@ -55,6 +58,19 @@ class Waiting:
         """While its owner holds it, or it awaits other jobs, that is why it waits."""
         if self._asked is not None and self._waits and self._waits[-1].end_s is None:
             self._waits[-1].causes.append(Cause(t, str(self._asked), {}, 0, 0, 0, 0))
+
+    def waits_now(self, reason: str, facts: dict[str, Any], words: str, stage: Stage) -> None:
+        """Of what runs now: why it waits at this moment, which the log need not say."""
+        wait = self._waits[-1] if self._waits else None
+        if self.job is None or wait is None or wait.end_s is not None:
+            return
+        last = wait.in_force
+        words = words.replace("not now: ", "", 1)
+        self._now = f"{reason}: {words}" if reason else words
+        if reason and (last is None or last.reason != reason):
+            ahead = stage.ahead(self.job.id)
+            cause = Cause(stage.now, reason, facts, *free_in(facts, stage.free()), *ahead, self.job.gpus)
+            wait.causes.append(cause)
 
     def _for_whom(self) -> str:
         return f": {self._waits[-1].why}" if self._waits[-1].stopped_for else ""
