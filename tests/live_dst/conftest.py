@@ -15,6 +15,7 @@ from cotenant.engine.loop import Loop
 from cotenant.engine.state import State
 from cotenant.live.attempts import Patience
 from cotenant.live.executor import LiveExecutor, StoreLog
+from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType, Node
 from cotenant.model.liveports import Found, Launch, Report, Request, StopMode
 from cotenant.model.placement import Share
@@ -40,6 +41,8 @@ class Machine:
     disk : Disk
     launched : list of Launch
         Every launch that reached the host.
+    forgotten : list of int
+        Jobs that the host need not know any more.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Machine:
         self.disk = Disk()
         self.world.may_run = self.disk.knows
         self.launched: list[Launch] = []
+        self.forgotten: list[int] = []
         self.policy, self.settings = policy, settings or Settings(min_quantum_s=0.0)
         self._until_s, self._keys = 0.0, 0
         self.loop = self.begin()
@@ -158,7 +162,11 @@ class Machine:
         return self.world.found()
 
     def forget(self, job_id: int) -> None:
-        pass
+        log = self.log()
+        known = any(isinstance(event, ev.Submitted) and event.job.id == job_id for event in log)
+        over = any(isinstance(event, ev.Rejected | ev.Ended) and event.id == job_id for event in log)
+        assert over or not known, "forgotten before it is written down that it has ended"
+        self.forgotten.append(job_id)
 
     def close(self) -> None:
         pass

@@ -311,6 +311,25 @@ def test_what_ended_while_nobody_looked_has_its_own_end(
     assert m.runs() == ([a] if not ended[1] else [])
 
 
+def test_who_ended_for_good_is_forgotten_by_the_host_also_where_a_scheduler_died_before(
+    machine: Make,
+) -> None:
+    m = machine()
+    done, cancelled = (m.submit(name, runs_s=20.0) for name in ("done", "cancelled"))
+    waits = m.submit("waits")
+    m.ask("cancel", id=cancelled)
+    m.to(40.0)
+    assert sorted(m.forgotten) == [done, cancelled]
+    # Its end is told again to whoever comes next, if it was not forgotten.
+    m.forgotten.clear()
+    m.begin()
+    assert m.process(done).end is not None
+    m.world._reports.append((m.world.now, 0, m.process(done).end))
+    m.to(45.0)
+    assert m.forgotten == [done]
+    assert m.state.live(waits) is not None
+
+
 def test_what_runs_and_should_not_is_ended_and_said(machine: Make) -> None:
     m = machine()
     a = m.submit("a")

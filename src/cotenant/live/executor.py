@@ -20,6 +20,7 @@ from cotenant.live.acting import Acting
 from cotenant.live.attempts import Former, Patience, Run, goes_on_itself
 from cotenant.live.endings import Endings
 from cotenant.live.intake import Intake
+from cotenant.live.outside import Outside
 from cotenant.live.reconcile import reconcile
 from cotenant.live.settling import Settling, elsewhere
 from cotenant.live.speeds import Speeds
@@ -49,7 +50,6 @@ __all__ = ["LiveExecutor", "StoreLog"]
 
 _Told = AttemptStarted | AttemptEnded | AttemptPaused | AttemptResettled | Progress
 _NOTHING = JobFile(name="unknown")
-_LITTLE = 64 << 20
 
 
 class LiveExecutor:
@@ -108,10 +108,8 @@ class LiveExecutor:
         self._t = 0.0
         self._forget: list[int] = []
         self._interrupted = False
-        self.down: set[int] = set()
-        self._foreign: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self._doubted: set[int] = set()
-        self._doubt_s = math.inf
+        self._outside = Outside(self)
+        self.down = self._outside.down
         self._kept: dict[int, Run] = {}
         self._turns = Turns(self.settings.slice_s, self._turn)
         self.acting, self.settling = Acting(self), Settling(self)
@@ -121,8 +119,8 @@ class LiveExecutor:
             AttemptPaused: self._on_paused,
             AttemptResettled: self.settling.told,
             Progress: self._on_progress,
-            Foreign: self._on_foreign,
-            DeviceGone: self._on_device,
+            Foreign: self._outside.foreign,
+            DeviceGone: self._outside.device,
         }
 
     @property
@@ -141,12 +139,10 @@ class LiveExecutor:
         """Take up what really runs; returns what the log says of it (``Restarted``)."""
         self.state = state
         self.speeds = Speeds(state.layout, self._forecast, self.settings, self.patience, self.runs)
-        self.down = set(state.down_devices)
-        self._foreign = dict(state.ledger.foreign)
-        self._doubted, self._doubt_s = self.down | self._foreign.keys(), math.inf
+        self._outside.attach(state)
         self._t = state.now
         now = self._tick()
-        self._doubt_s = now + self.patience.audit_s
+        self._outside.doubt(now + self.patience.audit_s)
         return {"t": now, "epoch": self.epoch, **reconcile(self, now)}
 
     # -- called by the loop: kept until the next wait ----------------------------------------
@@ -260,7 +256,7 @@ class LiveExecutor:
             now = self._tick()
             for report in reports:
                 self._reports[type(report)](report)
-            self._believe(now)
+            self._outside.believe(now)
             self.acting.watch(now)
             self.out += self.intake.freed(now)
             self.out += self.intake.read(now)
@@ -311,6 +307,8 @@ class LiveExecutor:
             self._left(run, run.former, told)
         elif (run := self.current(told)) is not None:
             self.ended(run, told)
+        elif self.state.live(told.id) is None:
+            self._forget.append(told.id)  # an earlier scheduler died before it could
 
     def _left(self, run: Run, former: Former, told: AttemptEnded) -> None:
         """The process that a job left is gone; with its state saved the job goes on elsewhere."""
@@ -340,6 +338,7 @@ class LiveExecutor:
         del self.runs[run.id]
         if isinstance(event, ev.Ended) and event.outcome == "done":
             self.intake.ended(run.id, well=True)
+            self.forget(run.id)  # the loop tells only of other ends; once it is on disk, the host knows it no more
         else:
             self._kept[run.id] = run
         if isinstance(event, ev.Suspended):
@@ -361,39 +360,3 @@ class LiveExecutor:
         run = self.current(told)
         if run is not None:
             self.out += self.speeds.progress(run, told, self._t)
-
-    def _on_foreign(self, told: Foreign) -> None:
-        self._doubted.discard(told.device)
-        before, pids = self._foreign.get(told.device, (0, ()))
-        # A process that grows by little, or holds nothing, is not worth a line each time.
-        little = told.pids == pids and abs(told.memory_bytes - before) < _LITTLE
-        if little or not (before or told.memory_bytes):
-            return
-        self._foreign[told.device] = told.memory_bytes, told.pids
-        self.out.append(ev.ForeignUse(self._t, told.device, told.memory_bytes, told.pids))
-
-    def _believe(self, now: float) -> None:
-        """What was away or used from outside when the log broke off, and of which the host says nothing, is no more so."""
-        if now < self._doubt_s:
-            return
-        self._doubt_s = math.inf
-        for device in sorted(self._doubted):
-            if device in self.down:
-                self._on_device(DeviceGone(device=device, up=True))
-            if self._foreign.get(device, (0, ()))[0]:
-                self._on_foreign(Foreign(device=device, memory_bytes=0, pids=()))
-
-    def _on_device(self, told: DeviceGone) -> None:
-        self._doubted.discard(told.device)
-        if told.up == (told.device not in self.down):
-            return
-        if told.up:
-            self.down.discard(told.device)
-            self.out.append(ev.DeviceUp(self._t, told.device))
-            return
-        self.down.add(told.device)
-        self.out.append(ev.DeviceDown(self._t, told.device, told.cause))
-        for run in self.runs.values():
-            if told.device in run.devices and run.want != "cancel":
-                run.want, run.told = "lost", False
-                run.cause = f"device {told.device} is gone" + (f": {told.cause}" if told.cause else "")
