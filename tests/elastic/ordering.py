@@ -179,6 +179,61 @@ def ours(folder: Path, kind: str, workers: int, epochs: int) -> None:
             write(folder / "ours", digest(model))
 
 
+def adversaries(workers: int) -> tuple[Any, Any, Any]:
+    """A judge of two buckets, a maker with batch norm, and data."""
+    torch.manual_seed(12)
+    judge = nn.Sequential(
+        nn.Linear(12, 600), nn.LeakyReLU(), nn.Linear(600, 600), nn.Tanh(), nn.Linear(600, 1)
+    )
+    maker = nn.Sequential(nn.Linear(5, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 12))
+    size = workers * BATCH * WORKING_STEPS
+    return judge, maker, TensorDataset(torch.randn(size, 12), torch.randn(size, 5))
+
+
+def _turns(step: Any, judge: Any, maker: Any, optimizers: Any, loops: str) -> None:
+    """One step: a letter for each loop, J or M; ``step`` gives the batches of one, and ``judge`` and ``maker`` are called."""
+    for letter in loops:
+        optimizer = optimizers[letter == "M"]
+        for real, noise in step(optimizer):
+            loss = judge(maker(noise)).mean()
+            if letter == "J":
+                loss = judge(real).square().mean() - judge(maker(noise).detach()).mean()
+            loss.backward()
+        optimizer.step()
+        for one in optimizers:
+            one.zero_grad()
+
+
+def plain_turns(rank: int, folder: Path, loops: str, workers: int, epochs: int) -> None:
+    """Two models of torchrun's, each DistributedDataParallel, that are updated one after the other."""
+    join(rank, workers, folder)
+    judge, maker, data = adversaries(workers)
+    loader = DataLoader(
+        data, batch_size=BATCH, sampler=DistributedSampler(data, workers, rank, shuffle=False)
+    )
+    both = [DistributedDataParallel(judge), DistributedDataParallel(maker)]
+    optimizers = [torch.optim.Adam(one.parameters(), lr=0.003) for one in both]
+    for _ in range(epochs):
+        for batch in loader:
+            _turns(lambda _, batch=batch: [batch], *both, optimizers, loops)
+            if rank == 0:
+                write(folder / "ddp", digest(nn.ModuleList([judge, maker])))
+    leave(rank, workers, folder)
+
+
+def our_turns(folder: Path, loops: str, workers: int, epochs: int) -> None:
+    """The same with ``step.turn``."""
+    run = elastic.Run(workers, order="ddp", threads=1)
+    judge, maker, data = adversaries(workers)
+    model = nn.ModuleList([judge, maker])
+    optimizers = [torch.optim.Adam(one.parameters(), lr=0.003) for one in model]
+    loader = DataLoader(data, batch_size=BATCH, sampler=DistributedSampler(data, workers, 0, shuffle=False))
+    for step in run.steps(run.adopt(model, loader, optimizer=optimizers), epochs=epochs):
+        _turns(step.turn, judge, maker, optimizers, loops)
+        if run.first:
+            write(folder / "ours", digest(model))
+
+
 def join(rank: int, size: int, folder: Path) -> None:
     """A gloo group on loopback, met in a file."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -238,9 +293,11 @@ def all_of(processes: list[Fork]) -> None:
             process.kill()
 
 
-def reference(folder: Path, kind: str, workers: int, epochs: int = 2) -> list[str]:
+def reference(
+    folder: Path, kind: str, workers: int, epochs: int = 2, function: Callable[..., None] = plain
+) -> list[str]:
     """Digests of DDP of so many processes."""
-    all_of([Fork(plain, rank, folder, kind, workers, epochs) for rank in range(workers)])
+    all_of([Fork(function, rank, folder, kind, workers, epochs) for rank in range(workers)])
     return (folder / "ddp").read_text().split()
 
 

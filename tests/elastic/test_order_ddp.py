@@ -42,6 +42,32 @@ def test_as_ddp_after_every_step(tmp_path: Path, kind: str, workers: int, proces
         assert ordering.elastically(tmp_path, count, ordering.ours, kind, workers, 2) == expected
 
 
+@pytest.mark.parametrize(("loops", "workers", "processes"), [("JM", 3, (0, 2)), ("JJM", 4, (3,))])
+def test_several_loops_as_two_ddp_models(
+    tmp_path: Path, loops: str, workers: int, processes: tuple[int, ...]
+) -> None:
+    expected = ordering.reference(tmp_path, loops, workers, function=ordering.plain_turns)
+    assert len(set(expected)) == 2 * ordering.WORKING_STEPS
+    for count in processes:
+        assert ordering.elastically(tmp_path, count, ordering.our_turns, loops, workers, 2) == expected
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_more_than_one_backward_in_a_turn_is_told(capsys: Any, times: int) -> None:
+    run = elastic.Run(2, order="ddp", threads=1)
+    model = torch.nn.Linear(1, 1)
+    data = torch.utils.data.TensorDataset(torch.ones(8, 1))
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in run.steps(run.adopt(model, torch.utils.data.DataLoader(data, batch_size=1), opt), epochs=1):
+        for (x,) in step:
+            for _ in range(times):
+                model(x).sum().backward()
+        opt.step()
+    told = capsys.readouterr().err
+    assert told.count("backward() more than once in a turn") == times - 1
+    assert ("grade statistical against DDP" in told) == (times == 2)
+
+
 @pytest.mark.skipif(
     not LONG, reason="COTENANT_ELASTIC_LONG=1 compares all models with DDP of 2, 3, 4, 8 processes"
 )

@@ -156,10 +156,13 @@ class Arrival:
     ----------
     order : list of int
         Numbers of parameters.
+    again : bool
+        One of them arrived twice: there was more than one backward pass.
     """
 
     def __init__(self, parameters: Sequence[Any]) -> None:
         self.order: list[int] = []
+        self.again = False
         self._handles = [
             parameter.register_post_accumulate_grad_hook(self._hook(number))
             for number, parameter in enumerate(parameters)
@@ -167,13 +170,21 @@ class Arrival:
 
     def _hook(self, number: int) -> Any:
         def arrived(_: Any) -> None:
-            if number not in self.order:
+            if number in self.order:
+                self.again = True
+            else:
                 self.order.append(number)
 
         return arrived
 
     def stop(self) -> None:
-        """Look no longer."""
+        """Look no longer; say on standard error what DDP would do otherwise."""
+        if self.again and self._handles:
+            sys.stderr.write(
+                "cotenant: order='ddp', and backward() more than once in a turn: DDP sums over its processes in each of"
+                " them, but those under no_sync(): grade statistical against DDP, unless all but the last are. Add the"
+                " losses to have one\n"
+            )
         for handle in self._handles:
             handle.remove()
         self._handles = []
