@@ -127,7 +127,9 @@ class Works:
 
         # Who keeps none any more still has to bring back what was kept before.
         kept = states if options.state_disk_bytes != 0 or (state / "saved").is_dir() else None
-        return KeepingHost(state, ground.present, epoch=epoch, states=kept)
+        host = KeepingHost(state, ground.present, epoch=epoch, states=kept)
+        host.warm()
+        return host
 
     def _made_loop(self, settings: Settings, policy: Any) -> Loop:
         from cotenant.predictors.forecast import build_runtime

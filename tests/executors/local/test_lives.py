@@ -165,6 +165,21 @@ def test_a_shepherd_that_may_make_no_process_says_so(lab: Lab) -> None:
     assert lab.ended(host).outcome == "not-started"
 
 
+def test_a_job_is_not_of_the_real_time_class_that_its_scheduler_may_be_of(lab: Lab) -> None:
+    host = lab.host()
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        pytest.skip("only root may have it")
+    try:
+        host.launch(job("import os; print(os.sched_getscheduler(0), os.SCHED_OTHER)"))
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    assert lab.ended(host).outcome == "done"
+    found, other = lab.output().split()
+    assert found == other
+
+
 def test_a_launch_told_twice_starts_once(lab: Lab) -> None:
     host = lab.host()
     launch = job("open('ran', 'a').write('x')")

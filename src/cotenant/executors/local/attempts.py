@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from cotenant.executors.local import layout
+from cotenant.executors.local.nursery import Nursery
 from cotenant.model.liveports import AttemptEnded
 from cotenant.model.placement import Share
 
@@ -57,6 +58,7 @@ class Attempt:
         self.shepherd = self.shepherd_ticks = 0
         self.pidfd = -1
         self.ours = False
+        self.nursery: Nursery | None = None
         self.gone = False
         self.allowed = 1000
         self.epoch = 0
@@ -210,6 +212,9 @@ class Attempt:
 
     def reap(self) -> int:
         """Exit code of a shepherd of ours that has ended; 0 where it cannot be known."""
+        if self.nursery is not None:
+            nursery, self.nursery = self.nursery, None
+            return nursery.code(self.shepherd)
         if not self.ours:
             return 0
         try:
@@ -221,6 +226,13 @@ class Attempt:
             self.ours = False
             return os.waitstatus_to_exitcode(status)
         return 0
+
+    def let_go(self) -> None:
+        """Its shepherd has said all, and has left or is about to."""
+        if self.nursery is not None:
+            self.nursery.forget(self.shepherd)
+            self.nursery = None
+        self.reap()
 
     def poke(self) -> None:
         """Make the shepherd look at its orders; if nobody listens, it will look when it begins."""

@@ -79,16 +79,7 @@ def _become(
         with contextlib.suppress(OSError):
             _put("/proc/self/oom_score_adj", _OOM_SCORE)
         doing = "could not be put under its limits"
-        for path in spec.get("procs", ()):
-            _put(path, str(os.getpid()).encode())
-        if spec.get("cores"):
-            os.sched_setaffinity(0, spec["cores"])
-        if spec.get("open_files"):
-            _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (int(spec["open_files"]), most))
-        if spec.get("data_bytes"):
-            size = int(spec["data_bytes"])
-            resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+        _limit(spec)
         doing = "cannot run in its working folder"
         os.chdir(spec.get("cwd") or "/")
         doing = "cannot be run"
@@ -106,6 +97,22 @@ def _become(
             os.write(tell, f"{_errno(error)}\n{said}".encode(errors="replace"))
     finally:
         os._exit(127)
+
+
+def _limit(spec: dict[str, Any]) -> None:
+    if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
+        # The scheduler may go before all others; a job may not, and no cgroup would take such a process.
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    for path in spec.get("procs", ()):
+        _put(path, str(os.getpid()).encode())
+    if spec.get("cores"):
+        os.sched_setaffinity(0, spec["cores"])
+    if spec.get("open_files"):
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(spec["open_files"]), most))
+    if spec.get("data_bytes"):
+        size = int(spec["data_bytes"])
+        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
 
 def _errno(error: Exception) -> int:

@@ -18,7 +18,8 @@ import msgspec
 from cotenant.executors.local import layout
 from cotenant.executors.local.attempts import Attempt
 from cotenant.executors.local.keeper import Keeper
-from cotenant.executors.local.launching import prepare, spawn
+from cotenant.executors.local.launching import prepare, spawn, spawn_nursery
+from cotenant.executors.local.nursery import Nursery
 from cotenant.executors.local.places import answer
 from cotenant.model.liveports import AttemptEnded, AttemptPaused, Found, Launch, Report, StopMode
 from cotenant.model.placement import Share
@@ -51,12 +52,21 @@ class LocalHost(Keeper):
             self._retire_earlier(launch)
             self._attempts[key] = attempt
             prepare(launch, attempt, self.holding, self.devices, self.state_dir, self._limits, self._base)
-            attempt.shepherd = spawn(attempt.folder)
-            attempt.ours = True
+            self._bear(attempt)
             self._hold(attempt, layout.start_ticks(attempt.shepherd))
         except OSError as error:
             again = error.errno in layout.PASSING
             self._failed_to_start(attempt, f"{error.strerror or error}", again=again)
+
+    def _bear(self, attempt: Attempt) -> None:
+        born = 0 if self.nursery is None else self.nursery.bear(attempt.folder)
+        attempt.shepherd = born or spawn(attempt.folder)
+        attempt.nursery, attempt.ours = self.nursery if born else None, not born
+
+    def warm(self) -> None:
+        """Keep a process from which shepherds come in a millisecond or two; without it each starts on its own."""
+        self.nursery = self.nursery or Nursery(spawn_nursery)
+        self.nursery.open()
 
     def stop(self, job_id: int, attempt: int, serial: int, mode: StopMode) -> None:
         """Stop an attempt and everything that it started; answered by its end."""
@@ -178,6 +188,8 @@ class LocalHost(Keeper):
         """Let go; the jobs run on."""
         for attempt in self._attempts.values():
             attempt.close()
+        if self.nursery is not None:
+            self.nursery.close()
         self.watch.close()
         self.holding.tidy()
         for descriptor in (*self._wake, self._notify):

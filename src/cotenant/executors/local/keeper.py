@@ -23,6 +23,7 @@ from cotenant.executors.local.devices import Device
 from cotenant.executors.local.freezing import Freezer
 from cotenant.executors.local.holding import Holding
 from cotenant.executors.local.launching import Limits
+from cotenant.executors.local.nursery import Nursery
 from cotenant.executors.local.places import Places
 from cotenant.executors.local.sampling import SAMPLE_S, Sampler
 from cotenant.executors.local.survivors import end_survivors
@@ -109,6 +110,7 @@ class Keeper:
         self.watch = DeviceWatch(
             self.devices, self._ours, (lambda: source) if source is not None else None, watch_s
         )
+        self.nursery: Nursery | None = None
         self._poll = select.poll()
         self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._notify = _open_fifo(f"{self.state_dir}/notify")
@@ -211,10 +213,11 @@ class Keeper:
         self._by_descriptor.pop(attempt.pidfd, None)
         self._poll.unregister(attempt.pidfd)
         attempt.unwatch()
-        code = attempt.reap()
         self._look(attempt)
         if attempt.ended is not None:
+            attempt.let_go()
             return
+        code = attempt.reap()
         if code == _TAKEN:
             self._adopt(attempt)
         elif code in (_STALE, _BROKEN, _SHORT) and not attempt.claim():
@@ -278,7 +281,7 @@ class Keeper:
         if attempt.pidfd >= 0:
             self._by_descriptor.pop(attempt.pidfd, None)
             self._poll.unregister(attempt.pidfd)
-        attempt.reap()
+        attempt.let_go()
         if attempt.ours:
             # It has written its end and is about to leave.
             self._leaving.append(attempt)

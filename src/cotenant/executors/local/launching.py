@@ -20,7 +20,7 @@ from cotenant.executors.local.holding import Holding
 from cotenant.executors.local.outputs import LOG_BYTES, LOG_KEEP
 from cotenant.model.liveports import Launch
 
-__all__ = ["Limits", "prepare", "spawn"]
+__all__ = ["Limits", "prepare", "spawn", "spawn_nursery"]
 
 
 OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -145,15 +145,35 @@ def spawn(folder: str) -> int:
     """
     log = f"{folder}/shepherd.log"
     create = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    actions = [
+    actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, log, create, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    words = [sys.executable, "-I", "-S", shepherd.__file__, folder]
+    return _begin([folder], actions)
+
+
+def spawn_nursery(end: int) -> int:
+    """Start a nursery (``nursery.serve``) that takes orders from a descriptor; returns its pid.
+
+    Raises
+    ------
+    OSError
+        If no process can be made.
+    """
+    actions: list[tuple[Any, ...]] = [
+        (os.POSIX_SPAWN_DUP2, end, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return _begin([], actions)
+
+
+def _begin(told: list[str], actions: list[tuple[Any, ...]]) -> int:
+    words = [sys.executable, "-I", "-S", shepherd.__file__, *told]
     env = {"PATH": os.defpath, "LANG": "C.UTF-8"}
     try:
         return os.posix_spawn(words[0], words, env, file_actions=actions, setsid=True, setsigmask=[])
     except NotImplementedError:
-        # An old C library; the shepherd makes its session itself, a few milliseconds later.
+        # An old C library; it makes its session itself, a few milliseconds later.
         return os.posix_spawn(words[0], words, env, file_actions=actions, setsigmask=[])

@@ -1,7 +1,7 @@
 """Holds one attempt of one job: starts it, keeps its output, obeys, and writes how it ended.
 
-Run as a file of its own (``python -I -S shepherd.py FOLDER``), in a session of its own, so that neither the
-daemon's death nor a terminal's end touches it; it imports the standard library alone and sleeps in one
+Run as a file of its own (``python -I -S shepherd.py FOLDER``) or born by the nursery, in a session of its own, so that
+neither the daemon's death nor a terminal's end touches it; it imports the standard library alone and sleeps in one
 ``poll`` while nothing happens. In FOLDER lie ``spec.json`` (what to start), ``claim`` (made by linking: of two
 shepherds for one attempt, one starts the job), ``started.json``, ``control.json`` (orders that must survive; a
 byte in the FIFO ``control`` says that it changed), ``status`` and, at the end, ``exit.json``.
@@ -84,10 +84,7 @@ class Shepherd:
         if self.epoch() > int(self.spec["epoch"]):
             return STALE
         mine, room = f"{self.folder}/claim.{os.getpid()}", f"{self.folder}/room.{os.getpid()}"
-        layout.write_json(
-            mine,
-            layout.identity() | {"epoch": self.spec["epoch"]},
-        )
+        layout.write_json(mine, layout.identity() | {"epoch": self.spec["epoch"]})
         # All the room that it will need is taken before the attempt is: one that is claimed must be told the end of.
         rooms = (room, f"{room}.started")
         try:
@@ -395,4 +392,8 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    if sys.argv[1:]:
+        sys.exit(main(sys.argv[1]))
+    from cotenant.executors.local.nursery import serve
+
+    serve(main)
