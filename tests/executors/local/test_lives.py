@@ -118,6 +118,7 @@ def test_a_program_that_is_not_there_is_not_tried_anew(lab: Lab) -> None:
     host.launch(Launch(id=0, attempt=1, serial=0, epoch=1, command=("/no/such/program",), devices=(0,)))
     ended = lab.ended(host)
     assert (ended.outcome, ended.again) == ("not-started", False)
+    wait_for(lambda: not list(lab.path(0, "serial-0").glob("*.room")), "the room that was kept is given back")
 
 
 def test_a_shepherd_that_cannot_make_a_process_is_tried_anew(

@@ -338,8 +338,9 @@ class Shepherd:
                     # A disk may come back; whoever deletes the folder asks no more.
                     gone_s = 0.0 if os.path.isdir(self.folder) else gone_s + _AGAIN_S  # noqa: PTH112
                     time.sleep(_AGAIN_S)
-        with contextlib.suppress(OSError):
-            os.unlink(room)  # noqa: PTH108
+        for kept in (room, f"{self.folder}/started.room"):  # the second is there if nothing could be started
+            with contextlib.suppress(OSError):
+                os.unlink(kept)  # noqa: PTH108
 
 
 def _guarded(shepherd: Shepherd, work: Callable[[], str]) -> None:
