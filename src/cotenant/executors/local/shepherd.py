@@ -2,12 +2,11 @@
 
 Run as a file of its own (``python -I -S shepherd.py FOLDER``) or born by the nursery, in a session of its own, so that
 neither the daemon's death nor a terminal's end touches it; it imports the standard library alone and sleeps in one
-``poll`` while nothing happens. In FOLDER lie ``spec.json`` (what to start), ``claim`` (made by linking: of two
-shepherds for one attempt, one starts the job), ``started.json``, ``control.json`` (orders that must survive; a
-byte in the FIFO ``control`` says that it changed), ``status`` and, at the end, ``exit.json``.
+``poll`` while nothing happens. In FOLDER lie ``spec.json`` (what to start), ``claim`` (by linking: of two, one starts
+the job), ``started.json``, ``control.json`` (orders; ``control`` wakes it), ``status`` and, at the end, ``exit.json``.
 
-Leaves with 0 when ``exit.json`` is written, 3 if its epoch is over, 4 if the attempt is another's, 5 if it
-could not even begin, 6 if it could not for want of what comes back (space, memory, processes).
+Leaves with 0 when that is written, 3 if its epoch is over, 4 if the attempt is another's, 5 if it could not even
+begin, 6 if it could not for want of what comes back (space, memory, processes).
 """
 
 from __future__ import annotations
