@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,12 @@ def test_resized_in_place_and_suspended_with_the_same_bits(
     _reach(scheduler, number, 3)
     assert len(scheduler.job(number)["devices"]) == 2
     assert scheduler.job(number)["total_steps"] == STEPS
+    (launched,) = _events(scheduler, "launched")
+    workers = Path(f"/proc/{launched['pid']}/task/{launched['pid']}/children").read_text().split()
+    os.kill(int(workers[-1]), signal.SIGKILL)
+    until(lambda: bool(_events(scheduler, "process-killed")), scheduler.said)
+    before = scheduler.job(number)["steps"]
+    _reach(scheduler, number, before + 2)
     _resize(scheduler, number, 1)
     waits = scheduler.submit("true", gpu_memory="1GiB")
     scheduler.await_status(waits, "done")  # on what the other gave back
@@ -105,6 +112,8 @@ def test_resized_in_place_and_suspended_with_the_same_bits(
     story = scheduler.ask("GET", f"/v1/jobs/{number}/explain").text
     assert "without a restart, holding what it leaves until it is there" in story
     assert "and on no other device any more" in story
+    assert "One of its processes was killed (signal 9); another takes its place." in story
+    assert scheduler.job(number)["killed_processes"] == 1
 
 
 def test_the_scheduler_dies_in_the_middle_of_a_resize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cotenant.app.livetables import history_rows
 from cotenant.live.picture import Picture
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType, Tenant
@@ -139,6 +140,18 @@ def test_of_a_job_whose_checkpoints_are_its_own_nobody_says_that_its_state_is_sa
     assert picture.job(0).reason.startswith(f"{own}nothing new is started")  # type: ignore[union-attr]
     picture.see([ev.Started(7.0, 0, 1, (0,), resumed=True), ev.Suspended(8.0, 0, 1, 5.0)])
     assert picture.job(0).reason.startswith("its state is saved; nothing new")  # type: ignore[union-attr]
+
+
+def test_killed_processes_are_counted_over_all_starts_of_a_job() -> None:
+    picture, _ = made()
+    picture.see([ev.Submitted(0.0, job(0)), ev.Started(0.0, 0, 1, (0,))])
+    counts = [(1, 1), (1, 3), (2, 2), (2, 3)]
+    picture.see([ev.ProcessKilled(float(n), 0, 1, *one, 9) for n, one in enumerate(counts)])
+    view = picture.job(0)
+    assert view is not None
+    assert view.killed_processes == 6
+    (row,) = history_rows([view])
+    assert row[-1] == "; 6 of its processes were killed and replaced"
 
 
 def test_what_a_job_tells_of_itself_gives_its_end() -> None:

@@ -20,6 +20,7 @@ from cotenant.live.wishes import Wishes
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.ledger import Ledger
+from cotenant.model.liveports import Progress
 from cotenant.model.quantities import GIB
 
 SEEDS = int(os.environ.get("COTENANT_SEEDS", "100"))
@@ -177,6 +178,27 @@ def test_what_a_plain_job_keeps_is_told_as_its_own_affair(machine: Make, way: st
     m.to(110.0)
     (lost,) = m.log(ev.Ended)
     assert (lost.outcome, lost.own) == ("lost", way == "restart")
+
+
+def test_a_killed_process_is_told_once_also_by_a_scheduler_that_takes_over(machine: Make) -> None:
+    m = machine(gpus=2)
+    a = m.submit("a", sharing="exclusive", elastic={"min_gpus": 1, "max_gpus": 2})
+    m.to(30.0)
+
+    def tell(killed: int) -> None:
+        run = m.executor.runs[a]
+        told = Progress(id=a, attempt=run.attempt, serial=run.serial, steps=5, killed=killed, killed_by=9)
+        m.world._reports.append((m.world.now, 0, told))
+        m.to(m.world.now + 5.0)
+
+    tell(1)
+    tell(1)
+    m.begin()
+    m.to(m.world.now + 1.0)
+    tell(1)
+    assert [(e.count, e.signal) for e in m.log(ev.ProcessKilled)] == [(1, 9)]
+    tell(3)
+    assert [e.count for e in m.log(ev.ProcessKilled)] == [1, 3]
 
 
 def test_the_answers_to_two_resizes_of_one_moment_stand_in_the_log(machine: Make) -> None:

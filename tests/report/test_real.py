@@ -48,6 +48,32 @@ def test_what_its_owner_wished_and_was_refused_is_not_blamed_on_the_policy() -> 
     assert lines[4].startswith("REFUSED minimum-quantum: the policy's decision to stop it breaks a rule")
 
 
+def test_killed_processes_and_the_time_on_devices_are_told_beside_the_work() -> None:
+    lines = told(
+        ev.Started(1.0, 0, 1, (0, 1)),
+        ev.Launched(2.0, 0, 1, 1, 4711, 9),
+        ev.ProcessKilled(30.0, 0, 1, 1, 1, 9, ago_s=0.4),
+        ev.ProcessKilled(50.0, 0, 1, 1, 3, 11, ago_s=12.0),
+        ev.Suspended(61.0, 0, 1, 40.0),
+        ev.Started(100.0, 0, 1, (0,), resumed=True),
+        ev.Ended(140.0, 0, 1, "done", 62.0, ago_s=10.0),
+    )
+    assert lines[3] == "One of its processes was killed (signal 9); another takes its place."
+    assert lines[4] == (
+        "One of its processes was killed (signal 11), 12s before that was seen; another takes its place; "
+        "3 since it was launched."
+    )
+    assert lines[5] == "Suspended with 40s of work kept, 1m on its devices; queued again."
+    assert lines[7].startswith("Ended: done, 1m 2s of useful work, 30s on its devices (1m 30s in all).")
+
+
+def test_of_one_that_runs_the_time_on_devices_is_told_so_far_and_of_simulated_ones_none() -> None:
+    log = [OPENED, ev.Submitted(0.0, Job(0, "a", 0.0)), ev.Started(1.0, 0, 1, (0,))]
+    assert explain_events(log, 0, now_s=61.0).verdict == "running."
+    log.append(ev.Launched(2.0, 0, 1, 1, 4711, 9))
+    assert explain_events(log, 0, now_s=61.0).verdict == "running; 1m on its devices so far."
+
+
 def test_of_a_job_whose_checkpoints_are_its_own_nobody_claims_what_was_kept() -> None:
     lines = told(
         ev.Started(1.0, 0, 1, (0,)),

@@ -185,10 +185,18 @@ def history_rows(jobs: Iterable[JobView]) -> list[tuple[str, ...]]:
                 NOTHING if job.predicted_s is None else _expected(job.predicted_s),
                 _progress(job),
                 time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ended)),
-                job.reason,
+                job.reason + _replaced(job),
             )
         )
     return rows
+
+
+def _replaced(job: JobView) -> str:
+    """How many processes of an elastic job were killed while it ran on."""
+    count = job.killed_processes
+    if not count:
+        return ""
+    return f"; {count} of its processes {'was' if count == 1 else 'were'} killed and replaced"
 
 
 def _expected(seconds: Triple) -> str:

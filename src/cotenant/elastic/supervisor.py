@@ -306,6 +306,7 @@ class Supervisor:
     def _killed(self, name: str, code: int, *, member: bool) -> None:
         self._lost = self._lost or member
         self._deaths += 1
+        self._account.killed(-code)
         if member and not self._members:
             self._board.all_killed()
         self._tell(f"process {name} was killed by signal {-code}")

@@ -52,6 +52,7 @@ class LiveFold(Source):
             ev.ForeignUse: self._foreign_use,
             ev.Awaited: self._awaited,
             ev.TenantsChanged: self._tenants_changed,
+            ev.ProcessKilled: self._process_killed,
         }
 
     def live(self, job_id: int) -> JobRecord | None:
@@ -235,6 +236,9 @@ class LiveFold(Source):
         layout = self.ledger.layout
         layout.cluster = msgspec.structs.replace(layout.cluster, tenants=tenants)
         self.books.limits = {t.name: t.limit_gpus for t in tenants if t.limit_gpus is not None}
+
+    def _process_killed(self, event: ev.ProcessKilled) -> None:
+        """Its supervisor sees to it: the job holds what it holds."""
 
     # -- of the state ----------------------------------------------------------------
 

@@ -82,6 +82,8 @@ class Run(msgspec.Struct, gc=False, eq=False):
     shift : tuple of int or None
         The devices it had when it was resized in place, until the host says that it is where it should be;
         ``shift_s`` when the host was first asked, -1 before.
+    killed : int
+        Processes of this serial that were killed and replaced, as far as the log says so.
     """
 
     job: Job
@@ -118,6 +120,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     reshare: bool = False
     shift: tuple[int, ...] | None = None
     shift_s: float = -1.0
+    killed: int = 0
 
     @property
     def id(self) -> int:

@@ -32,6 +32,8 @@ class Endings:
         The devices that a job had before those it has.
     base : dict of int to float
         Work in the saved state of each live job that has one.
+    killed : dict of int to (int, int)
+        Serial, and how many processes of it were killed and replaced, of live jobs.
     """
 
     def __init__(self, patience: Patience) -> None:
@@ -42,6 +44,7 @@ class Endings:
         self.base: dict[int, float] = {}
         self._places: dict[int, tuple[int, ...]] = {}
         self._stalls: dict[int, int] = {}
+        self.killed: dict[int, tuple[int, int]] = {}
         self._failures: list[tuple[float, tuple[int, ...], int]] = []
 
     # -- before a restart ------------------------------------------------------------------
@@ -64,6 +67,8 @@ class Endings:
                 self._places[event.id] = event.devices
             elif isinstance(event, (ev.Suspended, ev.Ended)):
                 self._left(event)
+            elif isinstance(event, ev.ProcessKilled):
+                self.killed[event.id] = event.serial, event.count
             elif isinstance(event, ev.Rejected):
                 self.forget(event.id)
 
@@ -80,7 +85,15 @@ class Endings:
 
     def forget(self, job_id: int) -> None:
         """The job ended for good."""
-        for kept in (self.wants, self.halts, self.formers, self.base, self._places, self._stalls):
+        for kept in (
+            self.wants,
+            self.halts,
+            self.formers,
+            self.base,
+            self.killed,
+            self._places,
+            self._stalls,
+        ):
             kept.pop(job_id, None)
 
     # -- ends --------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     ``settles`` are the devices on which it will be once a resize in place is done, while one is under way;
     ``wish`` is the job as its owner wants it while it runs, until that is granted;
     ``rate`` is the speed relative to alone, as last told; ``steps`` and what follows it come from
-    the job itself and are not in the log; ``own`` is whether it goes on from a checkpoint of its own, if any.
+    the job itself and are not in the log; ``killed`` counts
+    the processes of an elastic job that were killed and replaced, ``killed_of`` those of its last serial; ``own`` is whether it goes on from a checkpoint of its own, if any.
     """
 
     job: Job
@@ -58,6 +59,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     work_s: float = 0.0
     sample: Sampled | None = None
     suspensions: int = 0
+    killed: int = 0
+    killed_of: tuple[int, int] = (-1, 0)
     own: bool = False
     exit_code: int | None = None
     detail: str = ""
@@ -197,6 +200,7 @@ def view_of(
         compute_milli=entry.share.compute_milli if entry.devices else job.compute_milli,
         compute_limit_milli=entry.share.compute_limit_milli,
         suspensions=entry.suspensions,
+        killed_processes=entry.killed,
         exit_code=entry.exit_code,
         after=entry.after,
     )

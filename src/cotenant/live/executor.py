@@ -338,7 +338,9 @@ class LiveExecutor:
         del self.runs[run.id]
         if isinstance(event, ev.Ended) and event.outcome == "done":
             self.intake.ended(run.id, well=True)
-            self.forget(run.id)  # the loop tells only of other ends; once it is on disk, the host knows it no more
+            self.forget(
+                run.id
+            )  # the loop tells only of other ends; once it is on disk, the host knows it no more
         else:
             self._kept[run.id] = run
         if isinstance(event, ev.Suspended):
@@ -358,5 +360,10 @@ class LiveExecutor:
 
     def _on_progress(self, told: Progress) -> None:
         run = self.current(told)
-        if run is not None:
-            self.out += self.speeds.progress(run, told, self._t)
+        if run is None:
+            return
+        if told.killed > run.killed and not run.want:  # else they may have been killed for that
+            run.killed, ago_s = told.killed, round(told.killed_ago_s, 1)
+            where = run.id, run.attempt, run.serial
+            self.out.append(ev.ProcessKilled(self._t, *where, told.killed, told.killed_by, ago_s))
+        self.out += self.speeds.progress(run, told, self._t)

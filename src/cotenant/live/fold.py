@@ -255,6 +255,11 @@ class LiveFold:
         else:
             self._reserved.pop(event.id, None)
 
+    def _process_killed(self, event: ev.ProcessKilled) -> None:
+        if (entry := self._entries.get(event.id)) is not None:
+            entry.killed += event.count - (entry.killed_of[1] if entry.killed_of[0] == event.serial else 0)
+            entry.killed_of = event.serial, event.count
+
     def _tenants(self, event: ev.TenantsChanged) -> None:
         self._limits = {tenant.name: tenant.limit_gpus for tenant in event.tenants}
 
@@ -304,6 +309,7 @@ _HANDLERS: dict[type, Callable[[LiveFold, Any], None]] = {
     ev.ForeignUse: LiveFold._foreign_use,
     ev.Awaited: LiveFold._awaited,
     ev.Reserved: LiveFold._on_reserved,
+    ev.ProcessKilled: LiveFold._process_killed,
     ev.TenantsChanged: LiveFold._tenants,
     ev.TenantLimitChanged: LiveFold._tenant_limit,
 }

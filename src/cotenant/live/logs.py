@@ -133,6 +133,13 @@ class Teller:
     def _job(self, job_id: int) -> str:
         return f"job {job_id} {show(self._names.get(job_id, ''))}".rstrip()
 
+    def _ended(self, event: ev.Ended) -> str:
+        lasted = format_duration(max(event.t - self._since.get(event.id, event.t), 0.0))
+        code = f", exit code {event.code}" if event.outcome == "failed" else ""
+        detail = f": {event.detail}" if event.detail else ""
+        again = "" if event.final else "; it waits for another attempt"
+        return f"{self._job(event.id)} {event.outcome} after {lasted}{code}{detail}{again}"
+
     def _told(self, event: ev.Event) -> tuple[int, str] | None:
         info, warning = logging.INFO, logging.WARNING
         match event:
@@ -151,14 +158,14 @@ class Teller:
                 how = "ended to make room; its checkpoints are its own affair" if event.own else "suspended"
                 return info, f"{self._job(event.id)} {how}"
             case ev.Ended():
-                lasted = format_duration(max(event.t - self._since.get(event.id, event.t), 0.0))
-                code = f", exit code {event.code}" if event.outcome == "failed" else ""
-                detail = f": {event.detail}" if event.detail else ""
-                again = "" if event.final else "; it waits for another attempt"
-                level = info if event.outcome in ("done", "cancelled") else warning
-                return level, f"{self._job(event.id)} {event.outcome} after {lasted}{code}{detail}{again}"
+                return info if event.outcome in ("done", "cancelled") else warning, self._ended(event)
             case ev.Rejected():
                 return info, f"{self._job(event.id)} ended without running: {meaning(event.reason)}"
+            case ev.ProcessKilled():
+                return (
+                    warning,
+                    f"a process of {self._job(event.id)} was killed (signal {event.signal}) and is replaced",
+                )
             case ev.TenantsChanged():
                 return (
                     info,

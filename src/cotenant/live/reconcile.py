@@ -60,6 +60,8 @@ def _run_of(executor: LiveExecutor, record: JobRecord, now: float) -> Run:
     run = Run(record.job, record.place, record.attempt, record.serial, resumed, now)
     run.work_s, run.base_s, run.rate = record.work_at(now), base_s, record.rate
     run.want = endings.wants.get(record.id, "")
+    serial, killed = endings.killed.get(record.id, (-1, 0))
+    run.killed = killed if serial == run.serial else 0
     run.phase, run.since_s, run.asked_s = "unsure", now, now
     if changed:
         leaving = state.ledger.leaving.get(record.id)

@@ -22,7 +22,7 @@ def elsewhere(run: Run, place: Placement, serial: int, now: float, *, moves: boo
     run.base_s = run.done_s(now)
     # The rules let nobody leave before its process is known, so there is one to leave.
     run.former = Former(run.serial, run.devices, moves)
-    run.place, run.serial, run.shift = place, serial, None
+    run.place, run.serial, run.shift, run.killed = place, serial, None, 0
     run.phase, run.resumed, run.left, run.measured = "wanted", True, False, 0.0
 
 

@@ -38,7 +38,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     ``status``: ``waiting`` (in the queue, or for other jobs), ``held`` (suspended by a user),
     ``running``, ``paused`` (stopped by signal, holding its memory), ``stopping`` (leaving its devices),
     ``suspended`` (left them for others, waits for room), ``done``, ``failed``, ``cancelled``, ``rejected``, ``lost``.
-    ``reason`` is one sentence: why it waits, or how it ended.
+    ``reason`` is one sentence: why it waits, or how it ended. ``killed_processes``: of an elastic job, killed and replaced.
     """
 
     id: int
@@ -68,6 +68,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     compute_milli: int = 1000
     compute_limit_milli: int = 1000
     suspensions: int = 0
+    killed_processes: int = 0
     exit_code: int | None = None
     after: tuple[int, ...] = ()
 

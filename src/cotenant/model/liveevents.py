@@ -14,6 +14,7 @@ __all__ = [
     "Launched",
     "LiveEvent",
     "Paused",
+    "ProcessKilled",
     "Resettled",
     "ResizeRequested",
     "Restarted",
@@ -114,6 +115,30 @@ class Resettled(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="reset
     detail: str = ""
 
 
+class ProcessKilled(
+    msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="process-killed", omit_defaults=True
+):
+    """Processes of an elastic job were killed, and the job goes on with others in their place.
+
+    Parameters
+    ----------
+    count : int
+        So many since its start with this ``serial``.
+    signal : int
+        What killed the last of them.
+    ago_s : float
+        How long before ``t`` that one was found dead.
+    """
+
+    t: float
+    id: int
+    attempt: int
+    serial: int
+    count: int
+    signal: int = 0
+    ago_s: float = 0.0
+
+
 class Paused(msgspec.Struct, frozen=True, gc=False, tag_field="e", tag="paused", omit_defaults=True):
     """A running job was stopped by signal as its user asked, or goes on.
 
@@ -160,6 +185,7 @@ LiveEvent = (
     | ResumeRequested
     | ResizeRequested
     | Paused
+    | ProcessKilled
     | Resettled
     | ForeignUse
     | Awaited

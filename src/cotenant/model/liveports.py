@@ -263,7 +263,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", omit_d
     """How far a job is, as it tells itself, and what it uses.
 
     ``steps`` since the attempt began (over suspensions), ``total`` steps in all if told, else 0;
-    ``step_s`` mean seconds a step over the last window, 0 if none ended in it.
+    ``step_s`` mean seconds a step over the last window, 0 if none ended in it. ``killed``: processes of an elastic
+    job that were killed and replaced since it was launched, the last one by ``killed_by``, ``killed_ago_s`` ago.
     """
 
     id: int
@@ -275,6 +276,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", omit_d
     cpu_s: float = 0.0
     memory_bytes: int = 0
     state_bytes: int = 0
+    killed: int = 0
+    killed_by: int = 0
+    killed_ago_s: float = 0.0
 
 
 class Foreign(msgspec.Struct, frozen=True, kw_only=True, tag="foreign"):

@@ -20,6 +20,7 @@ from cotenant.report.derived import set_aside
 from cotenant.report.explanation import Explanation, Step
 from cotenant.report.finishing import Foreseen
 from cotenant.report.neighbours import Neighbour, joined
+from cotenant.report.ondevices import OnDevices
 from cotenant.report.phrases import at, devices_named, facts_in_words, leaving, plural, rule, where
 from cotenant.report.promises import Promises
 from cotenant.report.real import ITSELF, REAL, goes_to, how_ended, sentence, work_in_words
@@ -127,6 +128,7 @@ class _Story(Waiting):
         self._past: list[Neighbour] = []
         self._verdict = ""
         self._own = False
+        self._stays = OnDevices()
         self._expected: Expected = None
         self._changes = Changes()
         self._foreseen = Foreseen(-1)
@@ -183,6 +185,7 @@ class _Story(Waiting):
         wait = self._waits[-1] if waited else None
         silent = f" ({wait.why})" if wait is not None and wait.silent and wait.why else ""
         self._outcome = "running"
+        self._stays.came(event.t)
         verb = "Resumed" if event.resumed else f"Started (attempt {event.attempt})"
         if event.resumed and self._own:
             verb = "Started anew, from what it keeps itself,"
@@ -229,6 +232,7 @@ class _Story(Waiting):
     def real(self, event: Any, stage: Stage) -> None:
         """Its process runs or stands still, or its owner wants it to have another share."""
         self._wished_s = event.t
+        self._stays.real = True
         if isinstance(event, ev.Paused):
             self._outcome = "paused" if event.paused else "running"
         self._step(event.t, *sentence(event))
@@ -236,19 +240,19 @@ class _Story(Waiting):
     def suspended(self, event: ev.Suspended, stage: Stage) -> None:
         """It is in the queue again."""
         self._queue(event.t, stage.ahead(event.id)[0])
-        self._own = event.own
+        self._own, stay = event.own, self._stays.left(event.t)
         if event.own:
-            done = f"Ended after {format_duration(event.work_s)} of work to make room; queued again"
+            done = f"Ended after {format_duration(event.work_s)} of work{stay} to make room; queued again"
             self._step(event.t, "suspended", f"{done}{self._for_whom()}. It goes on {ITSELF}.")
             return
-        kept = f"{format_duration(event.work_s)} of work kept"
+        kept = f"{format_duration(event.work_s)} of work kept{stay}"
         if where := stage.state_tiers.waits_where(event.id):
             kept += f"; {where}"
         self._step(event.t, "suspended", f"Suspended with {kept}; queued again{self._for_whom()}.")
 
     def ended(self, event: ev.Ended, stage: Stage) -> None:
         """An attempt ended."""
-        kept = work_in_words(event) + how_ended(event)
+        kept = work_in_words(event) + self._stays.left(event.t - event.ago_s) + how_ended(event)
         if event.final:
             self._outcome = event.outcome
             self._verdict = f"{event.outcome} at {at(event.t)} with {kept}."
@@ -311,7 +315,8 @@ class _Story(Waiting):
     def _standing(self, waits: tuple[Wait, ...], stage: Stage, *, lasting: bool) -> str:
         end = "" if lasting else " when the log ends"
         if self._outcome in ("running", "paused"):
-            return f"{'' if lasting else 'still '}{self._outcome}{end}."
+            stay = self._stays.now(stage.now)
+            return f"{'' if lasting else 'still '}{self._outcome}{end}{f'; {stay} so far' if stay else ''}."
         waited = format_duration(stage.now - waits[-1].start_s) if waits else "n/a"
         why = self._now or (waits[-1].why if waits else "")
         hope = "" if "never fits" in why else " (not now, which is not never)"

@@ -9,9 +9,10 @@ from cotenant.report.tables import show
 
 __all__ = ["ITSELF", "REAL", "goes_to", "how_ended", "sentence", "work_in_words"]
 
-Real = ev.Launched | ev.Paused | ev.ResizeRequested | ev.Resettled
-REAL: tuple[type, ...] = (ev.Launched, ev.Paused, ev.ResizeRequested, ev.Resettled)
+Real = ev.Launched | ev.Paused | ev.ProcessKilled | ev.ResizeRequested | ev.Resettled
+REAL: tuple[type, ...] = (ev.Launched, ev.Paused, ev.ProcessKilled, ev.ResizeRequested, ev.Resettled)
 """Events that ``sentence`` tells of."""
+_SEEN_LATE_S = 5.0
 ITSELF = "from a checkpoint of its own if it keeps one, else from the beginning"
 """Where a job goes on whose state nobody saves but itself."""
 
@@ -30,6 +31,13 @@ def sentence(event: Real) -> tuple[str, str]:
         if event.paused:
             return "paused", "Stopped by signal; it holds its memory and does no work."
         return "paused", "Goes on where it was stopped."
+    if isinstance(event, ev.ProcessKilled):
+        when = f", {format_duration(event.ago_s)} before that was seen" if event.ago_s >= _SEEN_LATE_S else ""
+        total = f"; {event.count} since it was launched" if event.count > 1 else ""
+        return (
+            "killed",
+            f"One of its processes was killed (signal {event.signal}){when}; another takes its place{total}.",
+        )
     if isinstance(event, ev.Resettled):
         named = devices_named(event.devices)
         if not event.again:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from cotenant.executors.local.attempts import Attempt
 from cotenant.executors.local.holding import Holding
-from cotenant.executors.local.layout import RUNTIME_ATTACHED
+from cotenant.executors.local.layout import RUNTIME_ATTACHED, read_json
 from cotenant.executors.local.trees import TreeClock, resident_bytes
 from cotenant.model.liveports import Progress
 
@@ -93,6 +94,7 @@ class Sampler:
             cpu_s=round(cpu_s, 3),
             memory_bytes=memory,
             state_bytes=reading.state_bytes,
+            **_killed(attempt),
         )
         if last.told is not None and _same(progress, last.told):
             return None
@@ -112,10 +114,24 @@ class Sampler:
         )
 
 
+def _killed(attempt: Attempt) -> dict[str, Any]:
+    """Processes of an elastic attempt that were killed and replaced, as its supervisor tells."""
+    if not attempt.spec.get("places"):
+        return {}
+    told = read_json(f"{attempt.folder}/placed")
+    count, by, at_s = told.get("killed"), told.get("killed_by"), told.get("killed_at_s")
+    if not (isinstance(count, int) and isinstance(by, int) and isinstance(at_s, int | float)):
+        return {}
+    ago_s = max(time.clock_gettime(time.CLOCK_BOOTTIME) - at_s, 0.0)
+    return {"killed": count, "killed_by": by, "killed_ago_s": round(ago_s, 3)}
+
+
 def _same(new: Progress, old: Progress) -> bool:
     """Nothing that anybody would want to know has changed."""
     near = abs(new.memory_bytes - old.memory_bytes) <= max(old.memory_bytes, 1 << 20) // 50
     calm = new.cpu_s - old.cpu_s < 0.05
+    if new.killed != old.killed:
+        return False
     return (
         near and calm and (new.steps, new.total, new.state_bytes) == (old.steps, old.total, old.state_bytes)
     )

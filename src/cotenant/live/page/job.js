@@ -58,6 +58,7 @@ function facts(job) {
     ["Work expected", three(job.predicted_s, duration)],
     ["Should end", three(job.ends_at, moment)],
     ["Speed", job.predicted_speed || job.measured_speed ? `${job.measured_speed === null ? "not measured" : `${percent(job.measured_speed)} measured`}, ${job.predicted_speed ? `${percent(job.predicted_speed[0])} predicted (${percent(job.predicted_speed[1])} to ${percent(job.predicted_speed[2])})` : "nothing predicted"}` : ""],
+    ["Processes killed", job.killed_processes ? `${job.killed_processes}, and replaced` : ""],
     ["Suspended", job.suspensions === 1 ? "once" : job.suspensions ? `${job.suspensions} times` : ""],
     ["Waits for", job.after.length ? `job ${job.after.join(", ")}` : ""],
     ["Exit code", job.exit_code === null ? "" : String(job.exit_code)],
