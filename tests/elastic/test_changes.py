@@ -188,3 +188,48 @@ def test_a_script_that_is_not_elastic_is_told(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert done.returncode == 0
     assert "ended without a step: does it use cotenant.elastic.Run?" in done.stderr
+
+
+def test_the_first_is_killed_as_it_saves_to_stop(play: Any, tmp_path: Path) -> None:
+    alone, state = play.alone(), tmp_path / "state"
+    kill = {"flag": str(tmp_path / "killed"), "where": "save", "step": 5, "name": "0"}
+    gate = tmp_path / "gate"
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        if steps == 4 and not gate.exists():
+            supervisor.stop()
+            gate.touch()
+
+    options = {"state": str(state), "holds": {"4": str(gate)}, "log": str(tmp_path / "log")}
+    # Another saves, a step later.
+    assert play.together(2, on_poll=on_poll, kill=kill, **options) == alone[:6]
+    assert (play.code, Path(kill["flag"]).exists()) == (85, True)
+    assert play.alone(**options) == alone
+
+
+def test_stopped_and_killed_before_it_has_saved_is_no_suspension(play: Any, tmp_path: Path) -> None:
+    kill = {"flag": str(tmp_path / "killed"), "where": "save", "step": 5, "name": "0"}
+    gate = tmp_path / "gate"
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        if steps == 4 and not gate.exists():
+            supervisor.stop()
+            gate.touch()
+
+    play.together(1, on_poll=on_poll, kill=kill, state=str(tmp_path / "state"), holds={"4": str(gate)})
+    assert play.code == 137
+    assert "process 0 was killed by signal 9 before the state was saved" in play.told[-1]
+
+
+def test_what_follows_the_loop_is_not_between_two_steps(play: Any, tmp_path: Path) -> None:
+    gate, said = tmp_path / "gate", set()
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        if supervisor._board.finished and "0" in supervisor.running and not gate.exists():
+            said.add(supervisor._board.told("0").split()[0])
+            if "end" in said:
+                gate.touch()
+
+    play.together(2, on_poll=on_poll, hang_after_s=40.0, holds={"end": str(gate)})
+    assert play.code == 0, (said, play.told)
+    assert "end" in said

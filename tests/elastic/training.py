@@ -178,6 +178,7 @@ def main(options: dict[str, Any]) -> None:
     accumulate = options.get("accumulate", 1)
     pid, name = os.getpid(), os.environ.get("COTENANT_ELASTIC", "::alone").split(":")[2]
     for step in run.steps(loader, epochs=options.get("epochs", 2)):
+        hold(options, step.number)
         for x, y in step:
             with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
                 loss = cross_entropy(model(x).float(), y)
@@ -217,9 +218,18 @@ def main(options: dict[str, Any]) -> None:
     if options.get("ends"):
         kept = {"model": model.state_dict(), "optimizer": opt.state_dict(), "scaler": scaler.state_dict()}
         Path(options["ends"], name).write_text(digest(kept))
+    if run.first:
+        hold(options, "end")
     time.sleep(options.get("linger", 0.0))
     if options.get("weights") and run.first:
         torch.save(model.state_dict(), options["weights"])
+
+
+def hold(options: dict[str, Any], step: object) -> None:
+    """Before this step, wait until the file is there that the test makes once all is as it should be."""
+    path = options.get("holds", {}).get(str(step))
+    while path is not None and not Path(path).exists():
+        time.sleep(0.01)
 
 
 def die_if(options: dict[str, Any], number: int, where: str) -> None:

@@ -49,6 +49,16 @@ class Board:
         """Whether all were asked to save and leave; one of them may have asked."""
         return bool(self._store.get("stop") == b"1")
 
+    @property
+    def begun(self) -> int:
+        """The newest generation of which a process has been part, with the state of the run; 0 if there is none."""
+        return int(self._store.get("begun")) if self._has("begun") else 0
+
+    @property
+    def saved(self) -> bool:
+        """Whether the generation begun last has saved its state to leave."""
+        return self._has(f"saved/{self.begun}")
+
     def broken(self, generation: int) -> bool:
         """Whether a process could not be part of this generation."""
         return self._has(f"broken/{generation}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import io
 import os
 import signal
 import subprocess
@@ -31,7 +32,7 @@ _PLACES = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")
 FOREIGN = tuple(f"{Path(place).resolve()}{os.sep}" for place in [*_PLACES, str(Path(__file__).parents[1])])
 """Where code lies that is not the user's: Python, what is installed, cotenant."""
 _FIRST, _TOLD = "failed", "failed/told"
-_LIMIT_S = 2.0
+_LIMIT_S = 20.0
 _watched: list[Process] = []
 _asked: list[Callable[[BaseException], None]] = []
 
@@ -84,15 +85,16 @@ def _tell(
     if store is None:
         sys.stderr.write(f"cotenant: {where} ends: the supervisor that started it is gone\n")
     elif store.compare_set(_FIRST, "", name).decode() == name:
-        sys.stderr.write(f"cotenant: {where} failed:\n")
         own = [one for one in traceback.extract_tb(trace) if not one.filename.startswith(("<", *FOREIGN))]
         if isinstance(error, CotenantError) and own:
             # It says what to do; through which of our functions it came helps nobody.
-            sys.stderr.write(
-                f"Traceback, your code:\n{''.join(traceback.format_list(own))}{kind.__name__}: {error}\n"
-            )
+            text = f"Traceback, your code:\n{''.join(traceback.format_list(own))}{kind.__name__}: {error}\n"
         else:
-            before(kind, error, trace)
+            with contextlib.redirect_stderr(io.StringIO()) as written:
+                before(kind, error, trace)
+            text = written.getvalue()
+        # In one piece: lines of the others would get between.
+        sys.stderr.write(f"cotenant: {where} failed:\n{text}")
         sys.stderr.flush()
         store.set(_TOLD, "yes")
     else:
@@ -115,6 +117,9 @@ def _place() -> str:
 
 def _store(host: str, port: str) -> Any:
     """The supervisor's; None if it is gone."""
+    if _watched and _watched[0].member is not None:
+        # Whoever connects anew to one that is just dying may be let in, and then waits, and PyTorch writes about it.
+        return _watched[0].member.answering()
     if not port.isdigit() or not reachable(host, int(port)):
         return None
     with contextlib.suppress(OSError, RuntimeError):

@@ -116,6 +116,24 @@ class Held:
             own |= ddp.identity()
         return own | self.loader.identity() | identity.environment(self._all, self.optimizers)
 
+    @property
+    def member(self) -> Member | None:
+        """This process among those of a supervised run."""
+        return self._member
+
+    def _tell(self, what: str) -> None:
+        if self._member is not None:
+            self._member.tell(what, self.place.step)
+
+    def _all_saved(self) -> bool:
+        """Whether all can leave: nobody does before the first process, which is now or was behind its ``save``, has written."""
+        if self._member is None or self.settings.folder is None:
+            return True
+        if self.rank:
+            return self._member.written()
+        self._member.wrote()
+        return True
+
     def all_killed(self) -> bool:
         """Whether that has happened in this run."""
         return self._member is not None and self._member.has("all-killed")

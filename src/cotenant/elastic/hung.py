@@ -8,10 +8,11 @@ from pathlib import Path
 
 from cotenant.errors import InputError
 
-__all__ = ["EXCHANGE", "JOIN", "SCRIPT", "TURNS", "Hung", "is_stopped"]
+__all__ = ["END", "EXCHANGE", "JOIN", "SCRIPT", "TURNS", "Hung", "is_stopped"]
 
-JOIN, TURNS, EXCHANGE, SCRIPT = "join", "turns", "exchange", "script"
-"""What a process tells that it does: wait to become a member; turns; the exchange of a step; all between."""
+JOIN, TURNS, EXCHANGE, SCRIPT, END = "join", "turns", "exchange", "script", "end"
+"""What a process tells that it does: wait to become a member, or for the first; turns; the exchange of a step; all
+between; what follows the loop over the steps."""
 _STOPPED_S = 1.0
 """A process that waits to become a member, or for others, and has been stopped for so long, is hung."""
 _MOST_S = 0.2

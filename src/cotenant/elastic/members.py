@@ -5,7 +5,8 @@ The supervisor keeps the store. Keys that it writes: ``generation`` (number of t
 ordered), ``all-killed`` (once nobody was left), ``left`` (one has left the loop early, as all will), ``tell``
 (processes are to say what they do). Keys that processes write: ``ready/NAME`` (waits for a generation after
 this one), ``here/G/NAME``, ``go/G``, ``in/NAME`` (is part of this one, and has the state of the run),
-``at/NAME`` (what it does), ``broken/G``, ``finished`` (the last step is done, and saved).
+``begun`` (the newest generation with such a process), ``at/NAME`` (what it does), ``broken/G``, ``saved/G``
+(the state, by its first process, so that all can leave), ``finished`` (the last step is done, and saved).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -123,6 +125,14 @@ class Member:
         """Whether a key is set."""
         return bool(self._store.check([key]))
 
+    def answering(self) -> Any:
+        """The supervisor's store, for what else a process has to tell; None if the supervisor is gone."""
+        try:
+            self.has("generation")
+        except RuntimeError:
+            return None
+        return self._store
+
     def newest(self) -> int:
         """Number of the generation published last; 0 if there is none."""
         return self.orders().generation
@@ -198,6 +208,7 @@ class Member:
     def inside(self) -> None:
         """Tell that this process is part of its generation, and has the state of the run."""
         self._store.set(f"in/{self.name}", str(self.generation))
+        self._store.set("begun", str(self.generation))
 
     def broken(self) -> None:
         """Tell the supervisor that this generation is of no use."""
@@ -205,12 +216,33 @@ class Member:
 
     def finished(self) -> bool:
         """Wait until the first process has told that all is done; False if a generation follows instead."""
+        return self._told("finished", lambda: self.newest() > self.generation)
+
+    def written(self) -> bool:
+        """Wait until the first process has told that the state is saved; False if it is gone, or was not to save."""
+        first = self._names(self.generation)[0]
+        return self._told(f"saved/{self.generation}", lambda: self._waits_or_gone(first))
+
+    def _told(self, key: str, never: Callable[[], bool]) -> bool:
         self.tell(JOIN, self.generation)
-        while not self.has("finished") and not self.has("left"):
-            if self.newest() > self.generation:
-                return self.has("finished")
+        while not self.has(key) and not self.has("left"):
+            if never():
+                return self.has(key)
             time.sleep(_POLL_S)
         return True
+
+    def _waits_or_gone(self, name: str) -> bool:
+        newest = self.newest()
+        if newest == self.generation:
+            return False
+        return name not in self._names(newest) or int(self._store.get(f"ready/{name}")) >= self.generation
+
+    def _names(self, number: int) -> list[str]:
+        return list(json.loads(self._store.get(f"members/{number}"))["names"])
+
+    def wrote(self) -> None:
+        """Tell that the state is saved: all can leave."""
+        self._store.set(f"saved/{self.generation}", "1")
 
     def over(self) -> bool:
         """Whether another has done the last step; for a thread that watches."""

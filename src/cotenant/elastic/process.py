@@ -12,7 +12,7 @@ from cotenant.elastic.contexts import Context, use
 from cotenant.elastic.exchange import Broken, Group, from_bytes, to_bytes
 from cotenant.elastic.gradients import share
 from cotenant.elastic.held import Held
-from cotenant.elastic.hung import EXCHANGE, SCRIPT, TURNS
+from cotenant.elastic.hung import END, EXCHANGE, SCRIPT, TURNS
 from cotenant.elastic.members import Finished, Member, Orders, Retired
 from cotenant.elastic.parts import WHOLE, Aside, Batches, Given, Part, Record
 from cotenant.elastic.reduction import Stages, Stagings
@@ -107,6 +107,7 @@ class Process(Held):
 
     def close(self) -> None:
         """The last step is done."""
+        self._tell(END)
         if self._group is not None:
             self._group.close()
             self._group = None
@@ -121,6 +122,13 @@ class Process(Held):
             self._orders = self._orders._replace(stop=1)
         else:
             self._member.stop()
+
+    def leave_loop(self, *, save: bool) -> None:
+        """The script has left the loop over the steps early, behind a step that is to be saved, or not."""
+        self._tell(END)
+        if save:
+            self.advance()
+            self.save()
 
     def advance(self) -> None:
         """The script has applied the gradients."""
@@ -138,8 +146,10 @@ class Process(Held):
             self.save()
         self._ordered = max(self._ordered, orders.checkpoint)
         if orders.stop and not end:
-            self.close()
-            raise Suspended(_TERMINATED if self.settings.folder is None else SUSPENDED)
+            if self._all_saved():
+                self.close()
+                raise Suspended(_TERMINATED if self.settings.folder is None else SUSPENDED)
+            self.broken = True  # the first has not lived to save: they meet anew, and stop after another step
         self._check_threads()
         if self._member is not None and self.broken:
             try:
@@ -162,10 +172,6 @@ class Process(Held):
         self.save()
         if self.rank == 0:
             member.finish()
-
-    def _tell(self, what: str) -> None:
-        if self._member is not None:
-            self._member.tell(what, self.place.step)
 
     # -- turns -----------------------------------------------------------------------
 

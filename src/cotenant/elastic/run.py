@@ -380,9 +380,7 @@ class Run:
             try:
                 yield step
             except GeneratorExit:
-                if self._asked == step.number and step.done:
-                    process.advance()
-                    process.save()
+                process.leave_loop(save=self._asked == step.number and step.done)
                 raise
             if not step.done:
                 raise InputError(f"the inner loop of step {step.number} was left before its end")

@@ -9,7 +9,7 @@ from typing import Any
 from cotenant.elastic import scan, state
 from cotenant.elastic.contexts import Context, use
 from cotenant.elastic.exchange import Broken, from_bytes, to_bytes
-from cotenant.elastic.hung import EXCHANGE, SCRIPT
+from cotenant.elastic.hung import END, EXCHANGE, SCRIPT
 from cotenant.elastic.identity import Grade
 from cotenant.elastic.members import Orders
 from cotenant.elastic.parts import WHOLE, Part
@@ -62,6 +62,7 @@ class ShardedProcess(Process):
 
     def close(self) -> None:
         """The last step is done."""
+        self._tell(END)
         self._sharding.close()
 
     def _shards_summed(self, place: str) -> None:
@@ -112,6 +113,8 @@ class ShardedProcess(Process):
         ordered, self._ordered = orders.checkpoint > self._ordered, max(self._ordered, orders.checkpoint)
         if end or changed or orders.stop or ordered or (every and self.place.step % every == 0):
             self.save()
+        if self._member is not None and self.rank == 0 and (orders.stop or changed):
+            self._member.wrote()
         if orders.stop and not end:
             self.close()
             raise Suspended(SUSPENDED)

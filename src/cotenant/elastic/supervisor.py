@@ -14,6 +14,7 @@ from typing import Any
 
 from cotenant.elastic.account import Account
 from cotenant.elastic.board import Board
+from cotenant.elastic.ends import SUSPENDED, Ends
 from cotenant.elastic.failing import start_process
 from cotenant.elastic.hung import Hung
 from cotenant.elastic.members import ADDRESS, MOST
@@ -25,7 +26,6 @@ __all__ = ["Supervisor"]
 _POLL_S = 0.05
 _END_S = 60.0
 """So long after the last step a process may go on; then it is ended."""
-_SUSPENDED = 85
 _AGAIN = 86
 
 
@@ -96,13 +96,12 @@ class Supervisor:
         self._running: dict[str, Any] = {}
         self._where: dict[str, Slot] = {}
         self._members: list[str] = []
-        self._first = ""
         self._retiring: set[str] = set()
         self._generation = self._count = self._deaths = self._checkpoints = 0
         self._wanted = self._slots[:most]
-        self._lost = self._handover = self._let_go = False
+        self._lost = self._departed = self._handover = self._let_go = False
         self._code: int | None = None
-        self._failed = 0  # the code once all have ended, if the first did not live to see it
+        self._ends = Ends(self._board, tell, self._end)
         self._stopping = self._left = False
 
     # -- what others may ask and order -----------------------------------------------
@@ -223,16 +222,21 @@ class Supervisor:
         finished = self._board.finished
         self._stopping = self._stopping or self._board.stopping  # asked of the first process
         if not self._running and (finished or self._stopping or self._left):
-            self._code = self._failed if finished or self._left else _SUSPENDED
+            self._code = self._ends.code(left=self._left)
         elif finished:
             self._release()
         else:
             if self._stopping or self._left:
-                # The members leave; those that have not joined would wait for ever, or begin again alone.
-                self._drop([n for n in self._running if n not in self._members and n not in self._retiring])
+                self._drop(self._useless())
             self._adjust()
             self._publish()
         return self._code
+
+    def _useless(self) -> list[str]:
+        # The members leave; those that have not joined would wait for ever, or begin again alone.
+        alone = self._departed and not any(self._board.inside(name) for name in self._members)
+        joined = [] if alone else self._members
+        return [name for name in self._running if name not in joined and name not in self._retiring]
 
     def _release(self) -> None:
         # Who still waits for an answer of one that has done the last step, and has left, need not: it has
@@ -240,6 +244,7 @@ class Supervisor:
         if not self._let_go:
             self._let_go = True
             self._board.lost(self._generation)
+            self._retiring.clear()  # who was to leave has done the last step with the others
             self._drop([name for name in self._running if not self._board.inside(name)])
 
     def _drop(self, names: Sequence[str]) -> None:
@@ -271,6 +276,7 @@ class Supervisor:
             if code is None:
                 continue
             del self._running[name]
+            self._ends.ended(name, code)
             member = name in self._members
             self._members = [one for one in self._members if one != name]
             if name in self._retiring:
@@ -278,12 +284,12 @@ class Supervisor:
                 # One that should have left is gone: nobody else may wait for it.
                 self._lost = self._lost or (member and code < 0)
                 continue
-            if member and (code < 0 or code == _AGAIN) and self._board.finished:
-                self._unended(name, code)
+            if (code < 0 or code == _AGAIN) and self._board.finished and self._board.inside(name):
+                self._ends.unended(name)
                 continue
-            if code == _AGAIN and not self._stopping:
-                continue  # of a sharded run, whose group has changed: another is started in its place
-            if code in (0, _SUSPENDED):
+            if code == _AGAIN:
+                continue  # of a sharded run, whose group has changed: another is started in its place, unless all stop
+            if code in (0, SUSPENDED):
                 self._ended(code, member=member)
             elif code > 0:
                 self._end(f"process {name} failed with exit code {code}; the run ends")
@@ -293,11 +299,12 @@ class Supervisor:
                 self._killed(name, code, member=member)
 
     def _ended(self, code: int, *, member: bool) -> None:
+        self._departed = self._departed or member
         # A script that leaves its loop early leaves it in all processes, if not in the same moment.
         if member and code == 0 and not self._left:
             self._left = True
             self._board.left()
-        if not self._running and not self._stopping and not self._board.finished:
+        if not self._running and not self._stopping and not self._left and not self._board.finished:
             self._code = code  # a script that takes no steps
             if not self._generation:
                 self._end("the script has ended without a step: does it use cotenant.elastic.Run?")
@@ -313,18 +320,6 @@ class Supervisor:
         if self._deaths > self._restarts:
             self._end(f"{self._deaths} processes were killed, --restarts {self._restarts}: it ends")
             self._code = 128 - code
-
-    def _unended(self, name: str, code: int) -> None:
-        # Nobody can take its place: the others may have left with the state.
-        what = f"process {name} {f'was killed by signal {-code}' if code < 0 else 'left'} after the last step"
-        if name != self._first:
-            self._tell(what)
-            return
-        self._end(
-            f"{what}: what the first process does at the end of the script may not be done; with"
-            " elastic.Run(state=...), start the run again for that alone"
-        )
-        self._failed = 128 - code if code < 0 else 1
 
     def _end(self, why: str) -> None:
         self._account.why = why
@@ -364,6 +359,8 @@ class Supervisor:
         ready = [name for name in waiting if self._board.ready(name)]
         staying = [name for name in self._members if name not in self._retiring]
         lost = self._lost or (self._generation > 0 and self._board.broken(self._generation))
+        # Who has left by itself never joins those that wait for it.
+        lost = lost or (self._departed and any(self._board.waiting(name) for name in staying))
         if lost:
             self._board.lost(self._generation)
         grown = bool(ready) and len(ready) == len(waiting)
@@ -375,7 +372,8 @@ class Supervisor:
             return
         self._generation += 1
         self._members = staying + (ready if grown or lost else [])
-        self._first, self._lost = self._members[0], False
+        self._ends.published(self._generation, self._members[0])
+        self._lost = self._departed = False
         # With more than are wanted no step is taken: the state is handed over, and some leave.
         self._handover = len(self._members) > len(self._wanted)
         self._board.publish(self._generation, self._members, handover=self._handover)

@@ -1,0 +1,79 @@
+"""What the ends of a run's processes say of the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cotenant.elastic.board import Board
+
+__all__ = ["SUSPENDED", "Ends"]
+
+SUSPENDED = 85
+"""Exit code of a run that was stopped and has saved its state."""
+
+
+class Ends:
+    """Keeps who was the first of each generation, and how processes have ended.
+
+    What counts is the first process of the newest generation that was begun: one that was published later had nobody
+    in it when the others left.
+
+    Parameters
+    ----------
+    board : Board
+    tell : callable
+        Given a line for people.
+    end : callable
+        Given why the run ends.
+    """
+
+    def __init__(self, board: Board, tell: Callable[[str], None], end: Callable[[str], None]) -> None:
+        self._board, self._tell, self._end = board, tell, end
+        self._firsts: dict[int, str] = {}
+        self._codes: dict[str, int] = {}
+        self._killed = ""
+        self._failed = 0
+
+    def published(self, generation: int, first: str) -> None:
+        """A generation, and its first process."""
+        self._firsts[generation] = first
+
+    def ended(self, name: str, code: int) -> None:
+        """A process, however it has ended."""
+        self._codes[name] = code
+        if code < 0:
+            self._killed = name
+
+    def unended(self, name: str, what: str = "after the last step") -> None:
+        """It was killed, or has left for another to take its place, and nobody can: others may have left with the state."""
+        code = self._codes[name]
+        text = f"process {name} {f'was killed by signal {-code}' if code < 0 else 'left'} {what}"
+        if name != self._first():
+            self._tell(text)
+            return
+        self._end(
+            f"{text}: what the first process does at the end of the script may not be done; with"
+            " elastic.Run(state=...), start the run again for that alone"
+        )
+        self._failed = 128 - code if code < 0 else 1
+
+    def code(self, *, left: bool) -> int:
+        """Of the run, whose last process has ended: finished, left early, or stopped."""
+        first = self._first()
+        if self._board.finished:
+            return self._failed
+        if left:
+            if self._codes.get(first, 0) < 0:
+                self.unended(first, "after others had left the loop")
+            return self._failed
+        if not first or self._board.saved or not self._killed:
+            return SUSPENDED
+        signal = -self._codes[self._killed]
+        self._end(
+            f"process {self._killed} was killed by signal {signal} before the state was saved: what was done since the last"
+            " checkpoint is lost; start the run again to go on from there"
+        )
+        return 128 + signal
+
+    def _first(self) -> str:
+        return self._firsts.get(self._board.begun, "")
