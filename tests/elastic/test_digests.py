@@ -549,6 +549,25 @@ def test_a_gan_of_two_loops_has_the_same_digests_on_any_number_of_processes(play
     assert [one is not None for one in given[1]] == maker
 
 
+def test_who_comes_in_the_middle_of_a_step_tells_the_state_before_it(played: Any, tmp_path: Path) -> None:
+    alone = played("a", script="loops.py")
+    kill = {"flag": str(tmp_path / "flag"), "name": "1", "step": 3, "where": "after 0", "newcomer": True}
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        supervisor.want(4 if steps >= 3 else 3)
+
+    replays = tmp_path / "replays"
+    more = {"up_to": 4, "on_poll": on_poll, "replays": str(replays)}
+    came = played("b", 3, script="loops.py", kill=kill, **more)
+    assert set(replays.read_text().split()) == {"3"}
+    (told,) = (record for key, record in came.records.items() if key[:2] == (3, "before"))
+    (known,) = (record for key, record in alone.records.items() if key[:2] == (2, "after"))
+    own = {"step", "when"}
+    assert {k: v for k, v in told.items() if k not in own} == {k: v for k, v in known.items() if k not in own}
+    assert came.contradictions == []
+    assert diff.compare(alone, came) is None
+
+
 def test_a_run_of_which_a_process_is_killed_has_the_same_digests(played: Any, tmp_path: Path) -> None:
     kill = {"flag": str(tmp_path / "flag"), "where": "turn", "step": 2, "name": "1"}
     killed = played("b", 3, kill=kill)

@@ -169,10 +169,10 @@ class Held:
         self._buffers.enter(self.contexts[0].buffers)
         self._numpy = self._between.enter(keep=False)
 
-    def pack(self) -> dict[str, Any]:
-        """The state after the last step."""
+    def pack(self, contexts: list[Context] | None = None) -> dict[str, Any]:
+        """The state after the last step; with the contexts of then, if they are others by now."""
         between = self._between if self.in_turns else Context.leave(self._numpy)
-        return state.pack(self.objects, self.place, self.identity(), self.contexts, between)
+        return state.pack(self.objects, self.place, self.identity(), contexts or self.contexts, between)
 
     def save(self) -> None:
         """Write a checkpoint, on the first process."""

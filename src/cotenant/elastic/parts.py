@@ -156,15 +156,11 @@ class Record:
     Parameters
     ----------
     content : mapping
-        The state when the step's first loop is over, and nothing was done with its gradients; it is copied.
-    begun : sequence of Mark
-        How far the workers were in their data when the step began.
+        The state with which the step began; it is copied.
     """
 
-    def __init__(self, content: Mapping[str, Any], begun: Sequence[Mark]) -> None:
+    def __init__(self, content: Mapping[str, Any]) -> None:
         self._content = copy.deepcopy(dict(content))
-        for worker, mark in zip(self._content["workers"], begun, strict=True):
-            worker["mark"] = mark
         self._given: list[Given] = []
 
     def add(self, sums: Sequence[Any], contexts: Sequence[Context]) -> None:

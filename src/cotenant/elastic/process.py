@@ -67,6 +67,7 @@ class Process(Held):
         self.broken = False
         self.part = 0
         self.record: Record | None = None
+        self._earlier: list[Context] = []
         self.replay: list[Given] = []
         self._part = WHOLE
         self._aside = Aside(())
@@ -256,7 +257,8 @@ class Process(Held):
         scan.check_sums(sums, self._part.of(self.parameters), self.place.step)
         if self._part is not WHOLE and self.size > 1:
             if self.record is None:
-                self.record = Record(self.pack(), self.begun)
+                self.record = Record(self.pack(self._earlier))
+                self._earlier = []
             self.record.add(sums, self.contexts)
         self._staging.finish(sums, self.settings.workers)
         self._aside.give_back()
@@ -329,6 +331,8 @@ class Process(Held):
         return [tensor if there else None for tensor, there in zip(sums, anywhere, strict=True)]
 
     def _commit(self, fresh: Mapping[int, Context]) -> None:
+        if self.part == 0 and self._part is not WHOLE and self.size > 1:
+            self._earlier = list(self.contexts)
         for worker, context in enumerate(self.contexts):
             if self.part == 0:
                 context.notes = {}
