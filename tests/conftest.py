@@ -10,12 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 # What tests start reads compiled modules, even where the shell says that none be written: hundreds of processes.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+# A busy machine may take its time over an example; by default 200 ms are an error.
+settings.register_profile(
+    "suite", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -66,6 +74,6 @@ def in_browser(tmp_path: Path) -> Callable[..., str]:
 
     def drawn(page: Path, width: int = 1400) -> str:
         asked = [browser, *flags, f"--window-size={width},3000", page.as_uri()]
-        return subprocess.run(asked, capture_output=True, text=True, timeout=120, check=True).stdout
+        return subprocess.run(asked, capture_output=True, text=True, timeout=600, check=True).stdout
 
     return drawn

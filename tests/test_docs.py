@@ -99,7 +99,7 @@ def _two_tests_pass(folder: Path, names: tuple[str, ...], blocks: list[str]) -> 
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stdout
@@ -159,7 +159,7 @@ def test_the_example_of_the_readme_is_what_comes_out(tmp_path: Path) -> None:
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=300,
+                timeout=900,
                 check=True,
             )
             output = "" if words[0] == "generate" else done.stdout.rstrip() + "\n"

@@ -32,7 +32,7 @@ def begin(tmp_path: Path, workers: int) -> subprocess.Popen[str]:
         text=True,
     )
     manifest = tmp_path / "out" / "manifest.json"
-    for _ in range(900):
+    for _ in range(3000):
         time.sleep(0.1)
         if process.poll() is not None:
             pytest.fail(f"the process ended before it was interrupted: {process.communicate()[1]}")
@@ -47,7 +47,7 @@ def interrupt(tmp_path: Path, workers: int, number: signal.Signals) -> subproces
     process = begin(tmp_path, workers)
     try:
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=3000)
     finally:
         process.kill()
     return subprocess.CompletedProcess([], process.returncode, out, err)
@@ -83,8 +83,8 @@ def test_workers_do_not_outlive_a_killed_main_process(tmp_path: Path, mine_py: P
     workers = [p for p in psutil.Process(process.pid).children(recursive=True) if p.is_running()]
     assert workers
     process.kill()
-    process.communicate(timeout=30)
-    _, alive = psutil.wait_procs(workers, timeout=60)
+    process.communicate(timeout=300)
+    _, alive = psutil.wait_procs(workers, timeout=3000)
     for left in alive:
         left.kill()
     assert alive == []

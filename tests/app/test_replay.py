@@ -72,8 +72,10 @@ def test_the_same_run_twice_is_the_same_bytes(cotenant: Run, tmp_path: Path) -> 
     base = ("simulate", "t.csv", "-p", ",".join(names), "--gpus", "8", "--gpu-type", "V100", "--seed", "7")
     variants = {
         "a": (("--workers", "1"), {"PYTHONHASHSEED": "0"}),
-        "b": (("--workers", "2"), {"PYTHONHASHSEED": "1"}),
-        "c": (("--workers", "1"), {"TZ": "Pacific/Chatham", "LC_ALL": "de_DE.UTF-8", "LANG": "tr_TR.UTF-8"}),
+        "b": (
+            ("--workers", "2"),
+            {"PYTHONHASHSEED": "1", "TZ": "Pacific/Chatham", "LC_ALL": "de_DE.UTF-8", "LANG": "tr_TR.UTF-8"},
+        ),
     }
     found = {}
     for name, (extra, env) in variants.items():
@@ -83,7 +85,7 @@ def test_the_same_run_twice_is_the_same_bytes(cotenant: Run, tmp_path: Path) -> 
         del answer["folder"]
         found[name] = (logs_and_tables(tmp_path / name), answer)
     assert len(found["a"][0]) >= len(names) * 4
-    assert found["a"] == found["b"] == found["c"]
+    assert found["a"] == found["b"]
 
 
 def test_another_seed_changes_what_is_drawn_and_nothing_else(inside: Run, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ JOB_LISTS = (
     "spot2026/job_info_df.example.csv",
     "tiresias/60_job.csv",
 )
-JOBS = 80
+JOBS = 50
 
 
 def loaded(data_dir: Path, name: str) -> Workload:

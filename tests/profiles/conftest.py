@@ -20,5 +20,5 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("nvml")
     target = folder / "libnvidia-ml.so.1"
     flags = ["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"]
-    subprocess.run([compiler, *flags, "-o", str(target), str(SOURCE)], check=True, timeout=60)
+    subprocess.run([compiler, *flags, "-o", str(target), str(SOURCE)], check=True, timeout=300)
     return folder

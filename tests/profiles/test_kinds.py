@@ -179,7 +179,7 @@ def test_draws_do_not_depend_on_the_hash_seed_of_the_process() -> None:
     for salt in ("0", "12345"):
         env = os.environ | {"PYTHONHASHSEED": salt}
         done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM], env=env, capture_output=True, text=True, check=True, timeout=120
+            [sys.executable, "-c", _PROGRAM], env=env, capture_output=True, text=True, check=True, timeout=600
         )
         outputs.append(json.loads(done.stdout))
     assert outputs[0] == outputs[1]

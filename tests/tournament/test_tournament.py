@@ -286,7 +286,7 @@ def test_an_interrupt_ends_at_once_and_keeps_what_is_there(tmp_path):
     while not list(out.rglob("seed-*/*.json")) and run.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=60)
+    _, said = run.communicate(timeout=300)
     assert run.returncode == 130
     assert b"interrupted" in said and b"Traceback" not in said
     assert f"kept in {out}; the same command goes on from there" in said.decode()

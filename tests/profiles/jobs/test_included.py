@@ -84,7 +84,7 @@ def test_as_a_program_it_reports_every_step(tmp_path: Path) -> None:
         env={**os.environ, "COTENANT_STEPS": str(steps), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -94,7 +94,7 @@ def test_as_a_program_it_reports_every_step(tmp_path: Path) -> None:
     assert found[-1].end_ns - found[0].end_ns >= 4 * 20_000_000
     assert found[-1].cpu_ns is not None
     assert found[0].cpu_ns is not None
-    wrong = subprocess.run([*words, "inputs"], capture_output=True, text=True, timeout=120, check=False)
+    wrong = subprocess.run([*words, "inputs"], capture_output=True, text=True, timeout=600, check=False)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith('error: no included job "inputs"; did you mean "input"?')
 
@@ -139,7 +139,7 @@ def _program(folder: Path, *words: str) -> tuple[subprocess.Popen[str], StatusFi
 
 
 def _finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 

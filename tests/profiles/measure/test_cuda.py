@@ -36,7 +36,7 @@ def _run(folder: Path, library: Path, *words: str) -> subprocess.CompletedProces
         env={**os.environ, "LD_LIBRARY_PATH": str(library), "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -36,7 +36,7 @@ def _read(library: Path, *arguments: str) -> Any:
         env={**os.environ, "LD_LIBRARY_PATH": str(library)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
