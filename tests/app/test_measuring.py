@@ -137,7 +137,7 @@ def test_profile_that_is_interrupted_tells_what_it_saw_and_that_it_was(tmp_path:
         stderr=subprocess.PIPE,
         text=True,
     )
-    for _ in range(600):
+    for _ in range(6000):
         if (tmp_path / "ran").exists():
             break
         time.sleep(0.05)
