@@ -267,7 +267,7 @@ def test_explain_tells_what_was_lent_and_taken_back(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(h.run().log)
     told = {step.t: step.text for step in explain(tmp_path / "log", "a").steps if "idle-compute" in step.text}
     assert "a neighbour came who is guaranteed a part of that device" in told[100.0]
-    assert "limit milli before 300, limit milli after 900" in told[170.0]
+    assert "limit before 30 %, limit after 90 %" in told[170.0]
 
 
 def test_bad_parameters_are_refused() -> None:

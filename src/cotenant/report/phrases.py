@@ -49,6 +49,8 @@ def facts_in_words(facts: dict[str, Any]) -> str:
     'price 5 GPU-seconds, gpus 2, waited 14m 8s'
     >>> facts_in_words({"reserved_from_s": 90061.5, "left_bytes": 1 << 30, "beside": [95, 7]})
     'reserved from 1-01:01:01, left 1,024 MiB, beside jobs 95 and 7'
+    >>> facts_in_words({"needs_milli": 500, "limit_milli_before": 305, "needs_cpu_milli": 1500})
+    'needs 50 %, limit before 30.5 %, needs cores 1.5'
     """
     return ", ".join(_fact(key, value) for key, value in facts.items())
 
@@ -59,6 +61,8 @@ def _fact(key: str, value: Any) -> str:
     if key == "device" and type(value) is int and (telling := now_telling()) is not None:
         return f"device {telling.device(value)}"
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        if "milli" in (parts := key.split("_")):
+            return _part(parts, value)
         moment = key.endswith(_MOMENTS)
         for unit, words in _UNITS.items():
             if key.endswith(unit) and key != unit:
@@ -66,6 +70,12 @@ def _fact(key: str, value: Any) -> str:
                 return f"{key.removesuffix(unit).replace('_', ' ')} {shown}"
     shown = f"{value:.4g}" if isinstance(value, float) else show(str(value))
     return f"{key.replace('_', ' ')} {shown}"
+
+
+def _part(words: list[str], milli: float) -> str:
+    """Thousandths of a device, or of cores, as people say them."""
+    name = " ".join("cores" if word == "cpu" else word for word in words if word != "milli")
+    return f"{name} {milli / 1000:g}" if "cpu" in words else f"{name} {milli / 10:g} %"
 
 
 def _jobs(value: Any) -> str:

@@ -75,13 +75,17 @@ export function duration(s) {
 export const percent = (x) => (x === null || x === undefined ? "not known" : `${Math.round(100 * x)} %`);
 export const milli = (m) => `${Number((m / 10).toFixed(1))} %`;
 
-export function clock(wall) {
-  return new Date(1000 * wall).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+// Of another day than today, a time is told with its date.
+function told(wall, parts) {
+  const at = new Date(1000 * wall), now = new Date();
+  const time = at.toLocaleTimeString([], { ...parts, hourCycle: "h23" });
+  if (at.toDateString() === now.toDateString()) return time;
+  const year = at.getFullYear() === now.getFullYear() ? {} : { year: "numeric" };
+  return `${at.toLocaleDateString([], { day: "numeric", month: "short", ...year })} ${time}`;
 }
 
-export function moment(wall) {
-  return new Date(1000 * wall).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-}
+export const clock = (wall) => told(wall, { hour: "2-digit", minute: "2-digit" });
+export const moment = (wall) => told(wall, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 const STATES = {
   waiting: ["waiting", ""], held: ["suspended by its owner", "warn"], running: ["running", "good"],
@@ -100,8 +104,18 @@ export const stateWords = (status) => (STATES[status] || [shown(status)])[0];
 
 export function factsInWords(facts) {
   return Object.entries(facts || {})
-    .map(([name, value]) => `${shown(name).replace(/_s$/, " in seconds").replaceAll("_", " ")} ${plain(value)}`)
+    .map(([name, value]) => (typeof value === "number" && PART.test(name)) ? part(name, value) : `${shown(name).replace(/_s$/, " in seconds").replaceAll("_", " ")} ${plain(value)}`)
     .join(", ");
+}
+
+// Thousandths of a device or of cores, as people say them.
+const PART = /(^|_)milli(_|$)/;
+function part(name, value) {
+  const words = shown(name).split("_").filter((word) => word !== "milli");
+  const cores = words.indexOf("cpu");
+  if (cores < 0) return `${words.join(" ")} ${milli(value)}`;
+  words[cores] = "cores";
+  return `${words.join(" ")} ${Number((value / 1000).toFixed(3))}`;
 }
 
 function plain(value) {
