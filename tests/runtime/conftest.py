@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +19,18 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("STATE", "STATUS", "RESUME", "MEMORY_FRACTION"):
         monkeypatch.delenv(f"COTENANT_{name}", raising=False)
     pytest.importorskip("torch").set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _loaders_end() -> Iterator[None]:
+    """Processes of loaders end with the test: left to a later collection, PyTorch waits five seconds for each."""
+    yield
+    if multiprocessing.active_children():
+        from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Kept
+
+        for found in gc.get_objects():
+            if type(found) is Kept:
+                found._shutdown_workers()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def _run(folder: Path, code: str, **more: str) -> subprocess.CompletedProcess[st
         env=env,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

@@ -21,7 +21,7 @@ from cotenant.shares.backends.plain import DutyCycleBackend
 
 
 def _until(host: LocalHost, kind: type[Any], wanted: Any = lambda report: True) -> Any:
-    end = time.monotonic() + 90
+    end = time.monotonic() + 180
     while time.monotonic() < end:
         for report in host.poll(0.1):
             if isinstance(report, kind) and wanted(report):
@@ -40,23 +40,23 @@ def test_suspended_by_a_host_kept_in_the_registry_and_resumed(memory_path: Path)
         memory_path,
         [device],
         epoch=1,
-        limits=Limits(suspend_s=30.0, term_s=1.0),
+        limits=Limits(suspend_s=120.0, term_s=60.0),
         cores=[DutyCycleBackend()],
         gpus=[],
         sample_s=0.05,
         watch_s=1e6,
     )
-    # Its store takes its time, so that there is some to suspend it in.
-    job = ("input", "--batch", "2", "--steps", "400", "--wait-ms", "15")
-    words = (sys.executable, "-m", "cotenant.profiles.jobs", *job)
-    launch = {"id": 0, "attempt": 1, "epoch": 1, "command": words, "devices": (0,)}
+    words = (sys.executable, "-m", "cotenant.profiles.jobs", "input", "--batch", "2", "--steps", "400")
+    # The first time its store takes its time, so that there is some to suspend it in.
+    slow = (*words, "--wait-ms", "200")
+    launch = {"id": 0, "attempt": 1, "epoch": 1, "devices": (0,)}
     tiers = [
         Tier(name="memory", path=memory_path / "memory", durable=False),
         Tier(name="disk", path=memory_path / "disk"),
     ]
     state = memory_path / "jobs" / "0" / "state"
     try:
-        host.launch(Launch(serial=0, **launch))  # type: ignore[arg-type]
+        host.launch(Launch(serial=0, command=slow, **launch))  # type: ignore[arg-type]
         _until(host, Told, lambda told: told.steps > 5)
         host.stop(0, 1, 0, "suspend")
         left = _until(host, AttemptEnded)
@@ -66,7 +66,7 @@ def test_suspended_by_a_host_kept_in_the_registry_and_resumed(memory_path: Path)
             absorb(state, registry, 0, left.steps, epoch=1)
             assert list(state.iterdir()) == []
             assert restore(registry, 0, state) == left.steps
-        host.launch(Launch(serial=1, resume=True, **launch))  # type: ignore[arg-type]
+        host.launch(Launch(serial=1, command=words, resume=True, **launch))  # type: ignore[arg-type]
         done = _until(host, AttemptEnded)
         assert (done.outcome, done.code) == ("done", 0)
     finally:
