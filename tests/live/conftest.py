@@ -19,7 +19,7 @@ import pytest
 
 from cotenant.live.statedir import read_daemon
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 _TLS = ssl.create_default_context()
 _CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
 DEVICES = tuple(f"cpu:{core}" for core in _CORES[:2])
@@ -101,8 +101,12 @@ class Scheduler:
         headers = {"authorization": f"Bearer {token or self.token}"}
         # Its certificates are read once: a test that waits asks hundreds of times. No proxy leads to this machine.
         return httpx.request(
-            method, self.url + path, json=body, headers=headers, timeout=30.0, verify=_TLS, trust_env=False
+            method, self.url + path, json=body, headers=headers, timeout=120.0, verify=_TLS, trust_env=False
         )
+
+    def gated(self, gate: Path, then: str = "echo end", **fields: Any) -> int:
+        """Submit a job that runs until the file is there, then does the rest; returns its number."""
+        return self.submit("/bin/sh", "-c", f"while [ ! -e '{gate}' ]; do sleep 0.05; done; {then}", **fields)
 
     def submit(self, *command: str, key: str = "", token: str | None = None, **fields: Any) -> int:
         """Submit a job of these words; returns its number."""
@@ -144,6 +148,11 @@ class Scheduler:
 
         until(there, lambda: f"job {number} is {last}, not {statuses}\n{self.said()}")
         return last
+
+    def await_process(self, number: int) -> None:
+        """Wait for the process itself: the log says that a job runs before its shepherd has begun it."""
+        folder = self.state / "jobs" / str(number)
+        until(lambda: any(folder.glob("serial-*/started.json")), lambda: f"no process\n{self.said()}")
 
     def cancel_all(self) -> None:
         """End whatever lives."""

@@ -24,7 +24,7 @@ from cotenant.live.views import JobView
 
 DEVICE = f"cpu:{min(os.sched_getaffinity(0))}"
 UP = ("up", "--detach", "--device", DEVICE, "--policy", "colocate", "--forecast", "none")
-SLOW = "import time,sys\nfor i in range(600):\n print(i, flush=True); time.sleep(0.05)"
+SLOW = "import time,sys\nfor i in range(100_000):\n print(i, flush=True); time.sleep(0.05)"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -49,7 +49,7 @@ def read(*words: str) -> Any:
 
 def start(state: Path) -> None:
     words = [sys.executable, "-m", "cotenant", *UP, "--state", str(state)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -64,7 +64,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         found = read_daemon(state)
         if found is None or not found.alive:
             start(state)
-        done = cotenant("down", "--jobs", "cancel", "--timeout", "30s")
+        done = cotenant("down", "--jobs", "cancel", "--timeout", "180s")
         assert done.returncode == 0, done.stderr
     finally:
         del os.environ["COTENANT_STATE_DIR"]
@@ -85,7 +85,7 @@ def here(scheduler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         live = [job["id"] for job in read("ps")]
         if live:
             cotenant("cancel", *map(str, live))
-            cotenant("wait", *map(str, live), "--timeout", "30s")
+            cotenant("wait", *map(str, live), "--timeout", "180s")
 
 
 def submit(name: str, code: str, *options: str) -> int:
@@ -107,7 +107,7 @@ def states(state: Path) -> list[str]:
 
 
 def until(number: int, *statuses: str) -> JobView:
-    end = time.monotonic() + 40
+    end = time.monotonic() + 180
     while (found := job(number)).status not in statuses:
         assert time.monotonic() < end, f"job {number} is {found.status} ({found.reason}), not {statuses}"
         time.sleep(0.1)
@@ -234,7 +234,7 @@ def test_on_a_terminal_it_is_drawn_anew_until_ctrl_c_which_leaves_the_terminal_a
     if process == 0:
         os.environ.update(TERM="xterm", COLUMNS="120", LINES="30")
         os.execv(sys.executable, [sys.executable, "-m", "cotenant", *words])
-    out, asked, end = b"", False, time.monotonic() + 60
+    out, asked, end = b"", False, time.monotonic() + 180
     while time.monotonic() < end:
         if not select.select([terminal], [], [], 0.1)[0]:
             continue
@@ -246,6 +246,8 @@ def test_on_a_terminal_it_is_drawn_anew_until_ctrl_c_which_leaves_the_terminal_a
         if not asked and (b"seen" in out or (words[0] == "logs" and b"2\r\n" in out)):
             os.kill(process, signal.SIGINT)
             asked = True
+    else:
+        os.kill(process, signal.SIGKILL)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
     assert b"Traceback" not in out
@@ -270,7 +272,7 @@ def test_a_job_is_suspended_goes_on_and_is_cancelled() -> None:
         good("resize", "slow", "--compute", "30%", "--limit", "60%")
         == f'job {number} "slow" is being resized\n'
     )
-    end = time.monotonic() + 20
+    end = time.monotonic() + 180
     while (found := job(number)).compute_milli != 300 and time.monotonic() < end:
         time.sleep(0.1)
     assert (found.compute_milli, found.compute_limit_milli) == (300, 600)
@@ -316,12 +318,12 @@ def test_a_drained_machine_starts_nothing_until_it_is_undrained_and_priority_dec
     low = submit("low", "pass", "--sharing", "exclusive")
     high = submit("high", "pass", "--sharing", "exclusive")
     assert good("priority", "high", "--", "7") == f'job {high} "high" has priority 7 now\n'
-    end = time.monotonic() + 20
+    end = time.monotonic() + 180
     while job(high).priority != 7 and time.monotonic() < end:
         time.sleep(0.1)
     assert (job(high).priority, job(low).status, job(high).status) == (7, "waiting", "waiting")
     good("undrain")
-    assert cotenant("wait", "low", "high", "--timeout", "40s").returncode == 0
+    assert cotenant("wait", "low", "high", "--timeout", "180s").returncode == 0
 
 
 def test_a_device_that_is_drained_by_itself_takes_no_new_jobs(scheduler: Path) -> None:
@@ -329,7 +331,7 @@ def test_a_device_that_is_drained_by_itself_takes_no_new_jobs(scheduler: Path) -
     until(running, "running")
     assert read("drain", "--device", DEVICE) == {"node": 0, "device": 0, "drain": True}
     waiting = submit("waiting", "pass")
-    end = time.monotonic() + 40
+    end = time.monotonic() + 180
     while "drained" not in (why := job(waiting).reason):
         assert time.monotonic() < end, why
         time.sleep(0.1)
@@ -351,7 +353,7 @@ def test_a_device_that_is_drained_by_itself_takes_no_new_jobs(scheduler: Path) -
     assert job(waiting).status == "waiting", "a device that was named must be named again"
     assert good("undrain", "--device", "0") == f"jobs start on {DEVICE} again\n"
     good("cancel", str(running))
-    assert cotenant("wait", str(waiting), "--timeout", "40s").returncode == 0
+    assert cotenant("wait", str(waiting), "--timeout", "180s").returncode == 0
     done = cotenant("drain", "--device", "cpu:99999")
     assert (done.returncode, f"no such device; known: {DEVICE}" in done.stderr) == (2, True)
 
@@ -363,7 +365,7 @@ def test_a_job_after_another_waits_for_it(tmp_path: Path) -> None:
     second = submit("second", "pass", "--after", "first")
     assert (job(second).after, job(second).status) == ((first,), "waiting")
     gate.touch()
-    assert cotenant("wait", str(second), "--timeout", "60s").returncode == 0
+    assert cotenant("wait", str(second), "--timeout", "180s").returncode == 0
     assert (job(second).started or 0.0) >= (job(first).ended or 1e18)
 
 
@@ -459,12 +461,14 @@ def test_the_scheduler_ends_jobs_run_on_and_the_next_one_takes_them_over(schedul
 def test_a_scheduler_that_is_killed_and_started_again_is_found_by_those_who_ask(scheduler: Path) -> None:
     number = submit("survivor", SLOW)
     until(number, "running")
-    with Client(lambda: connect(scheduler), patience_s=90.0) as client:
+    with Client(lambda: connect(scheduler), patience_s=300.0) as client:
         before = client.status()
         followed: list[bytes] = []
         reader = threading.Thread(target=_follow, args=(scheduler, number, followed))
         reader.start()
-        while not followed:
+        end = time.monotonic() + 180
+        while b"".join(followed).count(b"\n") < 4:
+            assert time.monotonic() < end, followed
             time.sleep(0.02)
         found = read_daemon(scheduler)
         assert found is not None
@@ -473,7 +477,7 @@ def test_a_scheduler_that_is_killed_and_started_again_is_found_by_those_who_ask(
         again.start()
         # Asked while nobody answers, and answered by the next one.
         (answer,) = client.submit([("k1", {"name": "between", "command": ["true"], "cwd": "/"})])
-        again.join(120)
+        again.join(300)
         assert answer.id is not None
         assert client.status().epoch == before.epoch + 1
         assert (
@@ -481,13 +485,13 @@ def test_a_scheduler_that_is_killed_and_started_again_is_found_by_those_who_ask(
         )
         assert client.job(number).status == "running"
         client.command(number, "cancel", "c1")
-        reader.join(60)
+        reader.join(180)
     lines = b"".join(followed).decode().split()
     assert lines == [str(n) for n in range(len(lines))]
     assert len(lines) > 3
 
 
 def _follow(state: Path, number: int, followed: list[bytes]) -> None:
-    with Client(lambda: connect(state), patience_s=90.0) as client:
+    with Client(lambda: connect(state), patience_s=300.0) as client:
         for part in client.follow(number):
             followed.append(part)

@@ -429,7 +429,7 @@ def test_c67_nothing_depends_on_the_locale(words: tuple[str, ...], tmp_path: Pat
         [sys.executable, "-m", "cotenant", "token", "--path", *words[2:], "--state", os.fsencode(state)],
         env={**os.environ, **plain},
         capture_output=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")

@@ -152,63 +152,73 @@ def test_a_job_that_is_held_lets_another_go_first(calm: Scheduler) -> None:
     calm.command_on(number, "cancel")
 
 
-def test_jobs_run_on_when_the_scheduler_ends_in_order_and_are_adopted(scheduler: Scheduler) -> None:
-    number = scheduler.submit(*words("echo $$; sleep 3; echo end"))
+def test_jobs_run_on_when_the_scheduler_ends_in_order_and_are_adopted(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    number = scheduler.gated(tmp_path / "gate")
     scheduler.await_status(number, "running")
     assert scheduler.stop() == 0
     assert read_daemon(scheduler.state) is None
     scheduler.start()
+    assert scheduler.job(number)["status"] == "running"
+    (tmp_path / "gate").touch()
     job = scheduler.await_status(number, "done")
     assert job["attempt"] == 1
     assert scheduler.logs(number).endswith("end\n")
 
 
-def test_after_kill_9_jobs_are_adopted_and_what_ended_meanwhile_is_known(scheduler: Scheduler) -> None:
-    long = scheduler.submit(*words("sleep 4; echo end"))
-    short = scheduler.submit(*words("sleep 0.6; exit 3"))
+def test_after_kill_9_jobs_are_adopted_and_what_ended_meanwhile_is_known(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    long, short = scheduler.gated(tmp_path / "long"), scheduler.gated(tmp_path / "short", "exit 3")
     for number in (long, short):
         scheduler.await_status(number, "running")
+        scheduler.await_process(number)
     scheduler.kill()
-    time.sleep(1.0)
+    (tmp_path / "short").touch()
+    folder = scheduler.state / "jobs" / str(short)
+    scheduler.until(lambda: any(folder.glob("serial-*/exit.json")), "it does not end")
     scheduler.start()
     assert scheduler.await_status(short, "failed")["exit_code"] == 3
+    assert scheduler.job(long)["status"] == "running"
+    (tmp_path / "long").touch()
     job = scheduler.await_status(long, "done")
     assert (job["attempt"], scheduler.logs(long)) == (1, "end\n")
 
 
 def test_nobody_takes_the_time_without_a_scheduler_for_work_of_jobs_that_ended_meanwhile(
-    scheduler: Scheduler,
+    scheduler: Scheduler, tmp_path: Path
 ) -> None:
-    number = scheduler.submit(*words("sleep 1"))
+    number = scheduler.gated(tmp_path / "gate", "sleep 1")
     folder = scheduler.state / "jobs" / str(number)
-    # Before that the scheduler may die with the process not yet begun, and the next one begins it.
-    scheduler.until(lambda: any(folder.glob("serial-*/started.json")), "it does not start")
+    scheduler.await_process(number)
     scheduler.await_status(number, "running")
     scheduler.kill()
+    (tmp_path / "gate").touch()
     scheduler.until(lambda: any(folder.glob("serial-*/exit.json")), "it does not end")
-    time.sleep(6.0)
+    time.sleep(3.0)
     scheduler.start()
     scheduler.await_status(number, "done")
     events = [json.loads(line) for line in scheduler.ask("GET", "/v1/log").text.splitlines()]
     (ended,) = [event for event in events if event["e"] == "ended"]
     (started,) = [event for event in events if event["e"] == "started"]
-    assert ended["t"] - started["t"] > 7.0  # so long its device was held
-    assert 0.9 < ended["work_s"] < ended["t"] - started["t"] - 5.9
+    assert ended["t"] - started["t"] > 4.0  # so long its device was held
+    assert 0.9 < ended["work_s"] < ended["t"] - started["t"] - 2.9
     # People are told how long it took, not how long its device was held.
     view = scheduler.job(number)
-    assert ended["ago_s"] > 5.9
-    assert 0.9 < view["ended"] - view["started"] < ended["t"] - started["t"] - 5.9
+    assert ended["ago_s"] > 2.9
+    assert 0.9 < view["ended"] - view["started"] < ended["t"] - started["t"] - 2.9
 
 
 def test_a_second_scheduler_on_the_same_folder_is_refused_by_name(scheduler: Scheduler) -> None:
-    second = subprocess.run(scheduler.command(), capture_output=True, text=True, timeout=60, check=False)
+    second = subprocess.run(scheduler.command(), capture_output=True, text=True, timeout=180, check=False)
     assert second.returncode == 1
     assert scheduler.process is not None
     assert f"process {scheduler.process.pid}, {scheduler.url}" in second.stderr
 
 
-def test_a_standby_takes_over_with_jobs_running(scheduler: Scheduler) -> None:
-    number = scheduler.submit(*words("sleep 3; echo end"))
+def test_a_standby_takes_over_with_jobs_running(scheduler: Scheduler, tmp_path: Path) -> None:
+    number = scheduler.gated(tmp_path / "gate")
     scheduler.await_status(number, "running")
     standby = scheduler.spawn("--standby")
     scheduler.until(lambda: "standing by" in scheduler.said(), "it does not stand by")
@@ -217,6 +227,8 @@ def test_a_standby_takes_over_with_jobs_running(scheduler: Scheduler) -> None:
     scheduler.await_leader(standby)
     after = scheduler.ask("GET", "/v1/status").json()
     assert after["epoch"] == first["epoch"] + 1
+    assert scheduler.job(number)["status"] == "running"
+    (tmp_path / "gate").touch()
     assert scheduler.await_status(number, "done")["attempt"] == 1
 
 
@@ -227,7 +239,7 @@ def test_a_leader_that_lost_its_lease_stops_by_itself(scheduler: Scheduler) -> N
     standby = scheduler.spawn("--standby")
     scheduler.await_leader(standby)
     old.send_signal(signal.SIGCONT)
-    assert old.wait(30) == 1
+    assert old.wait(180) == 1
     assert "another scheduler" in scheduler.said()
     number = scheduler.submit(*words("echo still"))
     scheduler.await_status(number, "done")
@@ -273,6 +285,7 @@ def test_two_tenants_see_their_own_jobs_and_keep_to_their_limits(make_scheduler:
 def test_doctor_finds_books_and_reality_the_same(calm: Scheduler) -> None:
     number = calm.submit(*SLEEP)
     calm.await_status(number, "running")
+    calm.await_process(number)
     told = calm.ask("GET", "/v1/doctor").json()
     assert told["healthy"] is True, told
     assert "1 jobs run by the books, the same 1 in fact" in [f["text"] for f in told["findings"]]
@@ -325,14 +338,14 @@ def test_the_log_of_the_daemon_goes_on_in_a_new_file_when_one_is_full(
 def test_detach_returns_when_the_api_answers(make_scheduler: Make) -> None:
     scheduler = make_scheduler("--policy", "fifo")
     done = subprocess.run(
-        scheduler.command("--detach", "--json"), capture_output=True, text=True, timeout=90, check=True
+        scheduler.command("--detach", "--json"), capture_output=True, text=True, timeout=180, check=True
     )
     told = json.loads(done.stdout)
     try:
         scheduler.url = told["url"]
         assert scheduler.ask("GET", "/v1/status").json()["pid"] == told["pid"]
         again = subprocess.run(
-            scheduler.command("--detach"), capture_output=True, text=True, timeout=60, check=False
+            scheduler.command("--detach"), capture_output=True, text=True, timeout=180, check=False
         )
         assert again.returncode == 1
         assert f"process {told['pid']}" in again.stderr
@@ -343,7 +356,7 @@ def test_detach_returns_when_the_api_answers(make_scheduler: Make) -> None:
 
 def test_another_address_needs_tls_or_an_explicit_word(make_scheduler: Make) -> None:
     scheduler = make_scheduler("--bind", "0.0.0.0")
-    done = subprocess.run(scheduler.command(), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(scheduler.command(), capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 1
     assert "TLS" in done.stderr
     assert not (scheduler.state / "daemon.json").exists()
@@ -352,7 +365,7 @@ def test_another_address_needs_tls_or_an_explicit_word(make_scheduler: Make) -> 
 def test_install_writes_a_unit_and_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "cotenant", "up", "--state", str(tmp_path / "s"), "--install"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True, env=env)
     unit = (tmp_path / "systemd" / "user" / "cotenant.service").read_text()
     assert "KillMode=process" in unit
     assert f"--state {tmp_path / 's'}" in unit
@@ -362,7 +375,7 @@ def test_install_writes_a_unit_and_starts_nothing(tmp_path: Path, monkeypatch: p
 def test_a_policy_or_setting_that_is_not_known_is_named_before_anything_starts(make_scheduler: Make) -> None:
     def said(*options: str) -> Any:
         return subprocess.run(
-            make_scheduler(*options).command(), capture_output=True, text=True, timeout=60, check=False
+            make_scheduler(*options).command(), capture_output=True, text=True, timeout=180, check=False
         )
 
     wrong = said("--policy", "fiffo")

@@ -51,7 +51,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-c", TRAINING, sys.executable]
     folder = tmp_path_factory.mktemp("reference")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True, env=env, cwd=folder)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True, env=env, cwd=folder)
     return done.stdout.split()[-1]
 
 

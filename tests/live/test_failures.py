@@ -18,7 +18,7 @@ from tests.live.conftest import Scheduler, until
 
 Make = Callable[..., Any]
 PLAIN = ("--policy", "fifo", "--forecast", "contention")
-HUNGRY = "x = bytearray(400 << 20); import time; time.sleep(60)"
+HUNGRY = "x = bytearray(400 << 20); import time; time.sleep(600)"
 
 
 def started(make: Make) -> Any:
@@ -36,7 +36,7 @@ def test_a_log_that_is_damaged_is_named_and_nothing_starts(make_scheduler: Make)
     for page in range(2, len(data) // 4096):
         data[page * 4096 : page * 4096 + 512] = os.urandom(512)
     path.write_bytes(data)
-    done = subprocess.run(scheduler.command(), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(scheduler.command(), capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert str(path) in done.stderr
@@ -46,6 +46,7 @@ def test_a_tail_that_was_torn_by_a_crash_costs_only_what_was_never_answered(make
     scheduler = started(make_scheduler)
     number = scheduler.submit("sleep", "300")
     scheduler.await_status(number, "running")
+    scheduler.await_process(number)
     scheduler.kill()
     wal = scheduler.state / "cotenant.db-wal"
     with wal.open("ab") as file:
@@ -68,7 +69,7 @@ def test_a_full_disk_refuses_what_it_cannot_keep_and_says_so(make_scheduler: Mak
         if answer.status_code == 503 or any("error" in job for job in answer.json()["jobs"]):
             refused = True
             break
-    assert refused or scheduler.process.wait(60) == 1
+    assert refused or scheduler.process.wait(180) == 1
     if scheduler.process.poll() is None:
         scheduler.kill()
     assert "Traceback" not in scheduler.said()
@@ -85,11 +86,12 @@ def test_a_disk_without_room_is_waited_for_and_the_scheduler_goes_on_by_itself(t
     scheduler = Scheduler(folder / "state", *PLAIN)
     try:
         scheduler.start()
-        began = tmp_path / "began"
-        number = scheduler.submit("sh", "-c", f"touch {began}; sleep 3")
+        began, gate = tmp_path / "began", tmp_path / "gate"
+        number = scheduler.submit("sh", "-c", f"touch {began}; while [ ! -e {gate} ]; do sleep 0.05; done")
         # The log says that it runs before its shepherd has started it.
         until(began.exists, scheduler.said)
         fill(folder / "filler")
+        gate.touch()  # what it may come to write down of its end finds no room
         tries = itertools.count()
 
         def refused() -> bool:

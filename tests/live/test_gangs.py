@@ -72,7 +72,7 @@ def submitted(scheduler: Scheduler, folder: Path, steps: int) -> int:
         sys.executable,
     ]
     done = subprocess.run(
-        [*command, "-c", TRAINING, str(steps)], capture_output=True, text=True, timeout=60, check=True
+        [*command, "-c", TRAINING, str(steps)], capture_output=True, text=True, timeout=180, check=True
     )
     assert "accepted" in done.stdout
     return int(done.stdout.split()[1])

@@ -68,7 +68,7 @@ def test_output_of_a_real_job_is_told_to_its_end(calm: Scheduler) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "cotenant", "logs", "told", "--json", *options],
             capture_output=True,
-            timeout=60,
+            timeout=180,
             check=True,
             env={**os.environ, "COTENANT_STATE_DIR": str(calm.state), "LC_ALL": "C"},
         )
@@ -86,7 +86,7 @@ def test_bytes_and_text_cannot_both_be_asked_for(calm: Scheduler) -> None:
         [sys.executable, "-m", "cotenant", "logs", "told", "--json", "--raw", "--state", str(calm.state)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")

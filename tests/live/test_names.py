@@ -66,7 +66,7 @@ def test_without_further_options_no_other_name_leads_in_and_metrics_need_a_token
 def test_further_names_and_open_metrics_hold_for_a_detached_one(make_scheduler: Make) -> None:
     scheduler = make_scheduler("--policy", "fifo", "--forecast", "none", *OPENED)
     done = subprocess.run(
-        scheduler.command("--detach", "--json"), capture_output=True, text=True, timeout=90, check=True
+        scheduler.command("--detach", "--json"), capture_output=True, text=True, timeout=180, check=True
     )
     told = json.loads(done.stdout)
     try:
@@ -83,7 +83,7 @@ def test_an_installed_unit_starts_one_with_further_names_and_open_metrics(
     scheduler = make_scheduler("--policy", "fifo", "--forecast", "none", *OPENED)
     env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
     subprocess.run(
-        scheduler.command("--install"), capture_output=True, text=True, timeout=60, check=True, env=env
+        scheduler.command("--install"), capture_output=True, text=True, timeout=180, check=True, env=env
     )
     unit = (tmp_path / "systemd" / "user" / "cotenant.service").read_text()
     (line,) = (line for line in unit.splitlines() if line.startswith("ExecStart="))

@@ -48,7 +48,7 @@ def test_the_commands_answer_as_shown_and_both_jobs_end_with_the_same_bits(tmp_p
     def run(words: list[str]) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "cotenant", *words],
-            cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False,
+            cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         assert done.returncode == 0, (words, done.stderr)
         return done.stdout + done.stderr
@@ -62,6 +62,6 @@ def test_the_commands_answer_as_shown_and_both_jobs_end_with_the_same_bits(tmp_p
     finally:
         subprocess.run(
             [sys.executable, "-m", "cotenant", "down", "--jobs", "cancel"],
-            env=env, capture_output=True, timeout=120, check=False,
+            env=env, capture_output=True, timeout=300, check=False,
         )  # fmt: skip
     assert losses[0] == losses[1]

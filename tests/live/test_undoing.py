@@ -116,7 +116,7 @@ def test_a_set_that_was_predicted_wrongly_is_undone_explained_learnt_and_avoided
         """The fit has run, and the loop has taken what it gave."""
         return "forecast is in use from now on (version 2)" in scheduler.said()
 
-    scheduler.until(learnt, scheduler.said, patience_s=120.0)
+    scheduler.until(learnt, scheduler.said, patience_s=300.0)
     sets = msgspec.json.decode((scheduler.state / "learned" / MEASURED).read_bytes(), type=list[MeasuredSet])
     (one,) = [s for s in sets if s.models == KINDS]
     assert one.speeds[KINDS[0]][1] < facts["predicted_low"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["show_live"]
 
-_JOBS = 8
+_JOBS, _WORK_S = 8, (3.0, 5.0)
 _SHARED = "cotenant:doubt=0"
 
 
@@ -52,7 +52,7 @@ def _study(measured: Path, *, quiet: bool) -> Study:
     devices = device_names()
     where = f"core {devices[0]} alone, as there is no other" if len(devices) == 1 else " and ".join(devices)
     tell(f"now for real: {_JOBS} small training jobs on {where}, by a scheduler of their own")
-    mix = draw(PLAIN, _JOBS, work_s=(3.0, 5.0), gap_s=0.5)
+    mix = draw(PLAIN, _JOBS, work_s=_WORK_S, gap_s=0.5)
     known, table = known_of(mix, measured, devices[0], budget_s=25.0, window_s=0.8, tell=tell)
     return study(
         mix,

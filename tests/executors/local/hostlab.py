@@ -19,7 +19,7 @@ from cotenant.executors.local.launching import Limits
 from cotenant.model.liveports import AttemptEnded, Launch, Report
 from cotenant.shares.backends.plain import DutyCycleBackend
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 """However busy the machine is: what takes longer than this does not happen."""
 
 

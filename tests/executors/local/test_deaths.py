@@ -49,7 +49,9 @@ def kill(process: subprocess.Popen[str]) -> None:
 def read_until(process: subprocess.Popen[str], words: set[str]) -> None:
     assert process.stdout is not None
     while words:
-        words.discard(process.stdout.readline().strip())
+        line = process.stdout.readline()
+        assert line, f"it has ended without {words}"
+        words.discard(line.strip())
 
 
 def test_the_daemon_dies_and_its_jobs_live_on_and_are_taken_up(lab: Lab) -> None:

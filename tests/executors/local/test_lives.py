@@ -194,18 +194,24 @@ def test_a_launch_told_twice_starts_once(lab: Lab) -> None:
 
 @pytest.mark.parametrize("mode", ["suspend", "terminate"])
 def test_a_job_without_runtime_gets_term_and_after_the_grace_kill(lab: Lab, mode: str) -> None:
-    host = lab.host(limits=Limits(suspend_s=60.0, term_s=0.3))
-    host.launch(
-        job(
-            "import signal, time; signal.signal(15, lambda *_: print('asked', flush=True)); print('up', flush=True)\nwhile 1: time.sleep(1)"
-        )
+    code = (
+        "import signal, time; signal.signal(15, lambda *_: print('asked', flush=True)); print('up', flush=True)\n"
+        "while 1: time.sleep(1)"
     )
-    lab.started(host)
-    wait_for(lambda: "up" in lab.output(), "the job's first word")
-    host.stop(0, 1, 0, mode)  # type: ignore[arg-type]
-    ended = lab.ended(host)
-    assert (ended.outcome, ended.signal) == ("killed", signal.SIGKILL)
-    assert lab.output().split() == ["up", "asked"]
+    # On a busy machine a job may come to nothing within a short grace.
+    for number, term_s in enumerate((0.3, 3.0, 30.0)):
+        host = lab.host(limits=Limits(suspend_s=60.0, term_s=term_s))
+        host.launch(job(code, number))
+        lab.started(host, number)
+        wait_for(lambda n=number: "up" in lab.output(n), "the job's first word")
+        host.stop(number, 1, 0, mode)  # type: ignore[arg-type]
+        ended = lab.ended(host, number)
+        assert (ended.outcome, ended.signal) == ("killed", signal.SIGKILL)
+        host.close()
+        lab.hosts.clear()
+        if lab.output(number).split() == ["up", "asked"]:
+            return
+    pytest.fail(f"not asked: {lab.output(number)}")
 
 
 def test_a_job_that_can_saves_and_is_suspended_and_goes_on(lab: Lab) -> None:
@@ -250,7 +256,7 @@ while not struct.unpack_from("<Q", page, 64)[0]: time.sleep(0.01)
 
 
 def test_a_job_that_does_not_save_in_time_is_terminated(lab: Lab) -> None:
-    host = lab.host(limits=Limits(suspend_s=0.3, term_s=1.0))
+    host = lab.host(limits=Limits(suspend_s=0.3, term_s=120.0))
     host.launch(job(HEEDLESS.format(flags=3, then="time.sleep(300)")))
     wait_for(lambda: host.poll(0.05) is not None and "up" in lab.output(), "the job")
     host.stop(0, 1, 0, "suspend")
@@ -266,7 +272,7 @@ def test_a_job_that_says_it_is_saving_gets_more_time(lab: Lab) -> None:
     host.stop(0, 1, 0, "suspend")
     assert lab.ended(host).outcome == "suspended"
     saved = json.loads(lab.path(0, "serial-0", "exit.json").read_text())
-    assert 1.5 < saved["save_s"] < 10.0, "and the next grace is worked out from that"
+    assert 1.5 < saved["save_s"] < 180.0, "and the next grace is worked out from that"
 
 
 def test_a_harder_stop_overtakes_a_gentle_one(lab: Lab) -> None:
@@ -302,6 +308,7 @@ def daemon():
         os._exit(0)
     os.wait()
 daemon()
+while not (os.path.exists("pids") and open("pids").read()): time.sleep(0.01)
 subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(300)"])
 time.sleep({stay})
 """
@@ -347,10 +354,14 @@ def test_paused_is_not_gone(lab: Lab) -> None:
     assert state == "T"
     resident = int(Path(f"/proc/{found[0].pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     assert resident >= 30 << 20
-    time.sleep(0.1)
+
+    def still() -> bool:
+        before = lab.output()
+        time.sleep(0.2)
+        return lab.output() == before
+
+    wait_for(still, "what it had written before is taken up, and it does nothing while it is paused")
     lines = lab.output()
-    time.sleep(0.2)
-    assert lab.output() == lines, "it does nothing while it is paused"
     host.pause(0, 1, 0, False)
     assert not lab.until(host, lambda r: isinstance(r, AttemptPaused)).paused
     wait_for(lambda: lab.output() != lines, "it goes on")
@@ -377,18 +388,21 @@ def test_output_is_rotated_and_read_by_one_offset(lab: Lab) -> None:
 
 def test_steps_of_a_job_without_runtime_are_counted(lab: Lab) -> None:
     host = lab.host()
-    code = "import os, time\nf = open(os.environ['COTENANT_STEPS'], 'a', buffering=1)\nfor _ in range(40): f.write(f'{time.monotonic_ns()} 1\\n'); time.sleep(0.02)"
+    code = "import os, time\nf = open(os.environ['COTENANT_STEPS'], 'a', buffering=1)\nfor n in range(40):\n f.write(f'{time.monotonic_ns()} 1\\n'); time.sleep(0.02)\n while n == 30 and not os.path.exists('go'): time.sleep(0.02)"
     host.launch(job(code))
     found = lab.until(host, lambda r: isinstance(r, Progress) and r.steps > 20 and r.step_s > 0)
-    assert 0.015 < found.step_s < 2.0
+    assert 0.015 < found.step_s < 20.0
+    lab.path(0, "work", "go").touch()
     assert lab.ended(host).steps == 40
 
 
 def test_the_last_word_of_a_job_keeps_what_it_used(lab: Lab) -> None:
     host = lab.host()
-    host.launch(job("hold = b'x' * (40 << 20)\nimport time; time.sleep(0.8)"))
+    code = "hold = b'x' * (40 << 20)\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.02)"
+    host.launch(job(code))
     before = lab.until(host, lambda r: isinstance(r, Progress) and r.memory_bytes > 40 << 20)
     assert isinstance(before, Progress)
+    lab.path(0, "work", "go").touch()
     wait_for(lab.path(0, "serial-0", "exit.json").exists, "its end, while nobody looks")
     last = host._sampler.one(host._attempts[0, 0])
     assert last is not None and last.memory_bytes > 40 << 20 and last.cpu_s >= before.cpu_s

@@ -25,7 +25,7 @@ for _ in range(int(os.environ["SERVERS"]) if os.environ["RANK"] == "0" else 0):
     servers[-1].bind(("", int(os.environ["MASTER_PORT"])))
     servers[-1].listen()
 if os.environ["RANK"] != "0":
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

@@ -1,7 +1,8 @@
 """Shares on real processes: CPU time counted by the kernel, compared with what was promised.
 
 Bounds are wide enough for a machine on which others work: what is compared is a job with its own limit, or jobs
-that share one core with each other.
+that share one core with each other. What others do for a while may still push a figure out of them, so each is looked
+at again and again until it holds; a limit that is not kept never does.
 """
 
 from __future__ import annotations
@@ -57,17 +58,28 @@ def used(host: LocalHost, clocks: dict[int, TreeClock], seconds: float) -> dict[
     return {n: 100.0 * (clock.read() - before[n]) / passed for n, clock in clocks.items()}
 
 
+def comes_to(look: Callable[[], float], low: float, high: float, why: str) -> None:
+    """Look until a figure lies between the two."""
+    seen: list[float] = []
+
+    def there() -> bool:
+        seen.append(look())
+        return low < seen[-1] < high
+
+    wait_for(there, f"{why}: not between {low} and {high}: {seen}")
+
+
 @pytest.mark.parametrize("make", [duty, cgroup])
 def test_a_limit_is_kept_and_a_new_one_holds_at_once(lab: Lab, make: Callable[[], Backend]) -> None:
     host = lab.host(cores=[make()])
     host.launch(job(BUSY, share=Share("spatial", 0, 400, 400)))
     lab.started(host)
     clocks = {0: clock_of(host, 0)}
-    found = used(host, clocks, 2.0)[0]
-    assert 15.0 < found < 45.0, "at most its 40 points; less where others have the core"
+    why = "at most its 40 points; less where others have the core"
+    comes_to(lambda: used(host, clocks, 1.5)[0], 15.0, 45.0, why)
     host.reshare(0, 1, 0, Share("spatial", 0, 100, 100))
     used(host, clocks, 0.3)
-    assert used(host, clocks, 1.5)[0] < 15.0
+    comes_to(lambda: used(host, clocks, 1.5)[0], 0.0, 15.0, "at most its 10 points")
 
 
 def test_stopping_and_going_on_counts_descendants_in_other_sessions(lab: Lab) -> None:
@@ -80,7 +92,7 @@ def test_stopping_and_going_on_counts_descendants_in_other_sessions(lab: Lab) ->
     lab.started(host)
     clocks = {0: clock_of(host, 0)}
     used(host, clocks, 0.3)
-    assert used(host, clocks, 2.0)[0] < 36.0, "two busy processes together"
+    comes_to(lambda: used(host, clocks, 1.5)[0], 0.0, 36.0, "two busy processes together")
 
 
 @pytest.mark.parametrize("make", [duty, cgroup])
@@ -91,10 +103,12 @@ def test_what_was_lent_comes_back_when_a_neighbour_comes(lab: Lab, make: Callabl
     host.launch(job(BUSY, 1, share=Share("spatial", 0, 500, 500)))
     lab.started(host, 1)
     clocks = {n: clock_of(host, n) for n in (0, 1)}
-    used(host, clocks, 2.0)
-    found = used(host, clocks, 3.0)
-    part = found[0] / (found[0] + found[1])
-    assert 0.35 < part < 0.65, "half and half: 30 guaranteed and 20 lent, against 50"
+
+    def part() -> float:
+        found = used(host, clocks, 2.0)
+        return found[0] / (found[0] + found[1])
+
+    comes_to(part, 0.35, 0.65, "half and half: 30 guaranteed and 20 lent, against 50")
 
 
 def test_a_lenders_guarantee_is_always_allowed(lab: Lab) -> None:
@@ -118,9 +132,13 @@ def test_the_enforcement_goes_on_without_a_daemon(lab: Lab) -> None:
     clock = clock_of(host, 0)
     host.close()
     lab.hosts.clear()
-    before, began = clock.read(), time.monotonic()
-    time.sleep(2.0)
-    assert (clock.read() - before) / (time.monotonic() - began) < 0.25
+
+    def part() -> float:
+        before, began = clock.read(), time.monotonic()
+        time.sleep(1.5)
+        return (clock.read() - before) / (time.monotonic() - began)
+
+    comes_to(part, 0.0, 0.25, "a fifth")
 
 
 def test_a_whole_device_costs_its_shepherd_nothing(lab: Lab) -> None:
@@ -128,10 +146,13 @@ def test_a_whole_device_costs_its_shepherd_nothing(lab: Lab) -> None:
     host.launch(job("import time; time.sleep(300)", share=Share("spatial", 0, 1000, 1000)))
     lab.started(host)
     shepherd = next(iter(host._attempts.values())).shepherd
-    time.sleep(0.3)
-    before = time.clock_gettime((~shepherd << 3) | 2)
-    time.sleep(1.0)
-    assert time.clock_gettime((~shepherd << 3) | 2) - before < 0.002
+
+    def spent() -> float:
+        before = time.clock_gettime((~shepherd << 3) | 2)
+        time.sleep(1.0)
+        return time.clock_gettime((~shepherd << 3) | 2) - before
+
+    comes_to(spent, -1.0, 0.002, "processor seconds, once it has started the job")
 
 
 def test_memory_beyond_a_hard_limit_ends_the_job_as_out_of_memory(lab: Lab) -> None:
@@ -165,12 +186,14 @@ def test_groups_are_gone_after_the_job_and_after_a_job_that_nobody_saw_end(lab: 
     backend = cgroup()
     assert isinstance(backend, CgroupV1)
     host = lab.host(cores=[backend])
-    host.launch(job("import time; time.sleep(0.3)", share=Share("spatial", 0, 500, 500)))
+    code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)"
+    host.launch(job(code, share=Share("spatial", 0, 500, 500)))
     lab.started(host)
     folders = list(backend._folders("0.0").values())
     assert all(path.is_dir() for path in folders)
     host.close()
     lab.hosts.clear()
+    lab.path(0, "work", "go").touch()
     wait_for(lambda: not any(path.exists() for path in folders), "the shepherd removes them itself")
     backend.tidy()
 
@@ -203,15 +226,21 @@ def test_jobs_with_a_gate_in_them_share_a_device_that_nothing_else_holds(lab: La
         lambda: host.poll(0.05) is not None and attempts[0].allowed == attempts[1].allowed == 500,
         "the shares",
     )
-    first = {n: (time.monotonic(), a.reading()) for n, a in attempts.items()}
-    end = time.monotonic() + 3.0
-    while time.monotonic() < end:
-        host.poll(0.1)
-    for number, (at, before) in first.items():
-        after = attempts[number].reading()
-        assert before is not None and after is not None
-        busy = (after.busy_ns - before.busy_ns) / 1e9 / (time.monotonic() - at)
-        assert 0.3 < busy < 0.62, "half the device each; a step of 0.2 s more or less"
+
+    def busy() -> dict[int, float]:
+        first = {n: (time.monotonic(), a.reading()) for n, a in attempts.items()}
+        end = time.monotonic() + 3.0
+        while time.monotonic() < end:
+            host.poll(0.1)
+        found = {}
+        for number, (at, before) in first.items():
+            after = attempts[number].reading()
+            assert before is not None and after is not None
+            found[number] = (after.busy_ns - before.busy_ns) / 1e9 / (time.monotonic() - at)
+        return found
+
+    why = "half the device each; a step of 0.2 s more or less"
+    wait_for(lambda: all(0.3 < part < 0.62 for part in busy().values()), why)
 
 
 def test_what_a_gated_job_used_is_known_over_several_steps() -> None:
