@@ -191,18 +191,20 @@ def test_wrong_tokens_are_slowed_down_and_the_right_one_is_not(start: Any, make:
 
 
 def test_a_token_that_asks_too_often_is_told_when_to_come_again(start: Any, make: Any) -> None:
-    served = start(requests_per_s=0.5, burst=3)
+    served = start(requests_per_s=0.01, burst=3)
     with httpx.Client(base_url=served.url, trust_env=False) as client:
         statuses = [client.get("/v1/me", headers=make.bearer(make.alice_token)).status_code for _ in range(4)]
         assert statuses == [200, 200, 200, 429]
         late = client.get("/v1/me", headers=make.bearer(make.alice_token))
-        assert (late.headers["retry-after"], late.json()["error"]) == ("2", "TooManyError")
+        # One in a hundred seconds, of which some have passed.
+        assert 50 <= int(late.headers["retry-after"]) <= 100
+        assert late.json()["error"] == "TooManyError"
         # Each token has its own measure.
         assert client.get("/v1/me", headers=make.bearer(make.admin_token)).status_code == 200
 
 
 def test_a_body_may_be_neither_long_nor_deep_nor_late(start: Any, make: Any) -> None:
-    served = start(body_bytes=2000, body_timeout_s=0.3, json_depth=5)
+    served = start(body_bytes=2000, json_depth=5)
     headers = {**make.bearer(make.admin_token), "content-type": "application/json"}
     with httpx.Client(base_url=served.url, headers=headers, trust_env=False) as client:
         long = client.post("/v1/jobs", content=b" " * 2001)
@@ -213,7 +215,8 @@ def test_a_body_may_be_neither_long_nor_deep_nor_late(start: Any, make: Any) -> 
         assert (deep.status_code, deep.json()["message"]) == (400, "JSON nested deeper than 5")
         packed = client.post("/v1/jobs", content=b"{}", headers={"content-encoding": "gzip"})
         assert packed.status_code == 415
-    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as slow:
+    served = start(body_timeout_s=0.3)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as slow:
         head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {make.admin_token}\r\n"
         slow.sendall(head.encode() + b"Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{")
         assert slow.recv(1000).startswith(b"HTTP/1.1 408")
@@ -235,14 +238,14 @@ def test_who_connects_and_says_nothing_is_let_go(
     monkeypatch.setattr("cotenant.live.api.server.HEAD_S", 0.3)
     whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     for first, said in ((b"", b""), (b"", b"GET /healthz HTTP/1.1\r\nHo"), (whole, b"GET /heal")):
-        with socket.create_connection(("127.0.0.1", served.port), timeout=10) as slow:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=60) as slow:
             if first:
                 slow.sendall(first)
                 assert answered(slow).startswith(b"HTTP/1.1 200")
             slow.sendall(said)
             assert slow.recv(4000) == b""
     # Who has asked may stay, and ask again later.
-    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as calm:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as calm:
         for _ in range(2):
             calm.sendall(whole)
             assert answered(calm).startswith(b"HTTP/1.1 200")
@@ -326,7 +329,7 @@ def test_an_unusual_request_line_is_no_way_around(served: Any, make: Any) -> Non
         b"GET /v1/status HTTP/1.0\r\n\r\n",
         b"GET /healthz/../v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ):
-        with socket.create_connection(("127.0.0.1", served.port), timeout=10) as raw:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=60) as raw:
             raw.sendall(request)
             status = int(raw.recv(4000).split(b" ")[1])
         assert status in (400, 401, 403, 404), request

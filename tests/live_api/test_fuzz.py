@@ -64,7 +64,7 @@ def _try(operation: Any, make: Any, found: dict[str, list[str]], name: str) -> i
         if case.query and "follow" in case.query:
             case.query.pop("follow")
         try:
-            case.call_and_validate(headers=make.bearer(make.admin_token), timeout=20)
+            case.call_and_validate(headers=make.bearer(make.admin_token), timeout=120)
         except FailureGroup as group:
             told = "\n".join(f"{type(e).__name__}: {e}" for e in group.exceptions)
             found.setdefault(name, []).append(f"{told[:1500]}\n{case.as_curl_command()[:1000]}")

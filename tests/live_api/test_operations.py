@@ -126,7 +126,7 @@ def test_submissions_at_one_time_are_written_together(
         body = {"jobs": [{"key": f"k{i}", "job": job(f"j{i}")}]}
         headers = make.bearer(make.admin_token if i < 12 else make.alice_token)
         return i, httpx.post(
-            f"{served.url}/v1/jobs", json=body, headers=headers, trust_env=False, timeout=30
+            f"{served.url}/v1/jobs", json=body, headers=headers, trust_env=False, timeout=120
         ).json()
 
     with ThreadPoolExecutor(16) as pool:

@@ -56,7 +56,7 @@ class Server:
         log.close()
         import psycopg
 
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while True:
             try:
                 psycopg.connect(self.plain()).close()
@@ -69,7 +69,7 @@ class Server:
     def stop(self, signal_number: int) -> None:
         if self.process is not None:
             self.process.send_signal(signal_number)
-            self.process.wait(60)
+            self.process.wait(180)
             self.process = None
 
     def plain(self) -> str:

@@ -123,9 +123,11 @@ def test_a_leader_that_was_stopped_and_wakes_up_late_writes_nothing(
     assert line(holder) == ["leads", "1"]
     store = opened(place)
     assert store.acquire("late", 60.0) is None
+    go(holder)
+    assert line(holder) == ["leads", "2"]
     # In the midst of a transaction a stopped SQLite writer would keep its lock: stop it between two.
     lease = None
-    for _ in range(20):
+    for _ in range(60):
         holder.send_signal(signal.SIGSTOP)
         time.sleep(0.6)
         try:

@@ -38,7 +38,7 @@ def filled(where: str | Path, count: int = 200) -> SqlStore:
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-c", textwrap.dedent(code)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_files_can_be_read_by_their_owner_alone(tmp_path: Path, opened: Opener) -> None:

@@ -22,7 +22,7 @@ class Disk:
     def write(self, items: list[int]) -> list[str]:
         self.groups.append(items)
         self.began.set()
-        assert self.go.wait(30)
+        assert self.go.wait(180)
         if self.error is not None and len(self.groups) == 1:
             raise self.error
         return [f"w{n}" for n in items]
@@ -40,14 +40,14 @@ def together(disk: Disk, grouped: Grouped[int, str], callers: list[list[int]]) -
 
     threads = [threading.Thread(target=call, args=(n,)) for n in range(len(callers))]
     threads[0].start()
-    assert disk.began.wait(30)
+    assert disk.began.wait(180)
     for count, thread in enumerate(threads[1:], 1):
         thread.start()
         while len(grouped._queue) < count:
             time.sleep(0.001)
     disk.go.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(180)
         assert not thread.is_alive()
     return found
 

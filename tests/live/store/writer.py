@@ -53,8 +53,13 @@ def race(store: SqlStore, run: str) -> None:
 
 
 def hold(store: SqlStore, run: str) -> None:
-    """Lead with a short term, and write until fenced."""
-    lease: Lease | None = store.acquire(run, 0.5)
+    """Lead; when told to, give that up and lead with a short term, and write until fenced."""
+    lease: Lease | None = store.acquire(run, 3600.0)
+    assert lease is not None
+    say("leads", lease.epoch)
+    sys.stdin.readline()
+    store.release(lease)
+    lease = store.acquire(run, 0.5)
     assert lease is not None
     say("leads", lease.epoch)
     try:
