@@ -26,7 +26,7 @@ from cotenant.app.main import main
 from cotenant.twin import play, study
 made = study.campaign_file
 study.campaign_file = lambda kinds, device, **_: made(kinds, device, budget_s=300.0, window_s=0.2)
-play._LOOK_S, play._START_S = 0.1, 300.0
+play._LOOK_S = 0.1
 demolive._JOBS, demolive._WORK_S = 4, (1.2, 1.6)
 demoelastic._PACE_S, demoelastic._PATIENCE_S = 0.2, 300.0
 main()

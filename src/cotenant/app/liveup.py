@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 PANEL = "Run jobs"
-_DETACH_S = 60.0
+_DETACH_S = 180.0
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 """The scheduler's own arrays are small: more threads only take time from jobs, whose own numbers the host sets."""
 

@@ -25,7 +25,7 @@ from cotenant.twin.mix import Mix, words_of
 
 __all__ = ["Ran", "play"]
 
-_START_S = 60.0
+_START_S = 180.0
 _END_S = 30.0
 _POLL_S = 0.5
 _LOOK_S = 1.0
