@@ -54,7 +54,7 @@ def test_a_question_to_a_leader_that_hangs_is_asked_again_of_its_successor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # As long as it is: waiting for an answer takes more than all the patience with one that is away.
-    monkeypatch.setattr(asking, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(asking, "_ANSWER_S", 2.0)
     with leader() as new, hanging() as old:
         urls = [old]
 

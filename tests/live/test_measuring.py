@@ -33,7 +33,7 @@ def test_speeds_beside_others_are_predicted_measured_and_join_the_table(
     scheduler = make_scheduler(*options, name="learn", devices=(core,)).start()
 
     def job(name: str) -> int:
-        command = (sys.executable, "-c", SCRIPT, "3000")
+        command = (sys.executable, "-c", SCRIPT, "30000")
         number: int = scheduler.submit(*command, name=name, model=f"{name}/b4", gpu_memory="1GiB")
         return number
 
@@ -44,7 +44,7 @@ def test_speeds_beside_others_are_predicted_measured_and_join_the_table(
     scheduler.await_status(second, "running")
     scheduler.until(lambda: scheduler.job(first)["measured_speed"], lambda: str(scheduler.job(first)))
     seen = scheduler.job(first)
-    assert seen["total_steps"] == 3000
+    assert seen["total_steps"] == 30000
     assert 0.05 < seen["measured_speed"] <= 1.0
     assert seen["predicted_speed"][1] <= seen["predicted_speed"][0] <= seen["predicted_speed"][2]
     (device,) = scheduler.ask("GET", "/v1/devices").json()["devices"]

@@ -16,9 +16,14 @@ from cotenant.profiles.jobs.included import JobOptions, build_step
 Scheduler = Any  # of conftest.py
 Make = Callable[..., Any]
 STEPS = 400
-# Its store takes its time, so that there is some to suspend it in, however slow this machine is.
-JOB = ("input", "--batch", "2", "--steps", str(STEPS), "--wait-ms", "15")
-WORDS = (sys.executable, "-m", "cotenant.profiles.jobs", *JOB)
+# The first time its store takes its time, so that there is some to suspend it in, however slow this machine is.
+SCRIPT = f"""
+import os
+from cotenant.profiles.jobs.__main__ import run
+wait = [] if os.environ.get("COTENANT_RESUME") else ["--wait-ms", "200"]
+raise SystemExit(run(["input", "--batch", "2", "--steps", "{STEPS}", *wait]))
+"""
+WORDS = (sys.executable, "-c", SCRIPT)
 
 
 def _files(folder: Path) -> list[str]:

@@ -22,7 +22,7 @@ from cotenant.model import events as ev
 
 KILLS = int(os.environ.get("COTENANT_STORM", "5"))
 JOBS = 1000 if KILLS >= 200 else 12 * KILLS
-PATIENCE_S = 60.0 + 6.0 * KILLS
+PATIENCE_S = 240.0 + 6.0 * KILLS
 
 
 def submit_all(scheduler: Any, line: str, ended: threading.Event) -> None:

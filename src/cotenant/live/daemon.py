@@ -18,7 +18,14 @@ from cotenant.live.ground import prepare
 from cotenant.live.leading import Leader, lead, owner_name
 from cotenant.live.logs import begin_logging
 from cotenant.live.options import UpOptions, live_settings
-from cotenant.live.statedir import forget_daemon, open_state, read_daemon, write_daemon, write_epoch
+from cotenant.live.statedir import (
+    DaemonFile,
+    forget_daemon,
+    open_state,
+    read_daemon,
+    write_daemon,
+    write_epoch,
+)
 from cotenant.live.tenants import Tenants
 from cotenant.live.works import Works
 from cotenant.model.liveports import Lease
@@ -106,14 +113,21 @@ class Daemon:
         self._ground = prepare(self.options, self._state, self._tenants)
         if self.options.standby:
             _log.info("standing by on %s", self._store.where)
+        elif self._other() is not None:
+            # On a very busy machine it may be late with its lease: only who stands by is there to take over.
+            raise ConflictError(self._who_leads())
         lease = lead(self._store, owner_name(), wait=self.options.standby, stopped=self._stopped)
         if lease is None and not self.options.standby:
             raise ConflictError(self._who_leads())
         return lease
 
-    def _who_leads(self) -> str:
+    def _other(self) -> DaemonFile | None:
+        """The scheduler of this folder, if it is another process that lives."""
         found = read_daemon(self._state)
-        if found is not None and found.alive:
+        return found if found is not None and found.alive and found.pid != os.getpid() else None
+
+    def _who_leads(self) -> str:
+        if (found := self._other()) is not None:
             return (
                 f"a scheduler runs on {self._state} already: process {found.pid}, {found.url}; "
                 "cotenant ps shows its jobs, --standby waits to take over, --state DIR uses another folder"
