@@ -249,7 +249,7 @@ def test_a_leader_that_lost_its_lease_stops_by_itself(scheduler: Scheduler) -> N
     standby = scheduler.spawn("--standby")
     scheduler.await_leader(standby)
     old.send_signal(signal.SIGCONT)
-    assert old.wait(180) == 1
+    assert old.wait(180) == 1, scheduler.said()
     assert "another scheduler" in scheduler.said()
     number = scheduler.submit(*words("echo still"))
     scheduler.await_status(number, "done")
@@ -296,9 +296,15 @@ def test_doctor_finds_books_and_reality_the_same(calm: Scheduler) -> None:
     number = calm.submit(*SLEEP)
     calm.await_status(number, "running")
     calm.await_process(number)
-    told = calm.ask("GET", "/v1/doctor").json()
-    assert told["healthy"] is True, told
-    assert "1 jobs run by the books, the same 1 in fact" in [f["text"] for f in told["findings"]]
+    told: dict[str, Any] = {}
+
+    def healthy() -> bool:
+        told.update(calm.ask("GET", "/v1/doctor").json())
+        texts = [f["text"] for f in told["findings"]]
+        return told["healthy"] is True and "1 jobs run by the books, the same 1 in fact" in texts
+
+    # On a busy machine earlier tests' processes may take a while to be gone.
+    calm.until(healthy, lambda: str(told))
     assert any("of schedulers that were killed" in f["text"] for f in told["findings"])
     assert set(told["enforcement"]) == {d["name"] for d in calm.ask("GET", "/v1/devices").json()["devices"]}
 
