@@ -245,8 +245,21 @@ def test_a_standby_takes_over_with_jobs_running(scheduler: Scheduler, tmp_path: 
 def test_a_leader_that_lost_its_lease_stops_by_itself(scheduler: Scheduler) -> None:
     old = scheduler.process
     assert old is not None
-    old.send_signal(signal.SIGSTOP)
     standby = scheduler.spawn("--standby")
+    scheduler.until(lambda: "standing by" in scheduler.said(), "it does not stand by")
+
+    def taken_over() -> bool:
+        # Stopped in the middle of a write it keeps the log locked: then it is let go on, and stopped anew.
+        old.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + 10.0
+        while time.monotonic() < end:
+            if (found := read_daemon(scheduler.state)) is not None and found.pid == standby.pid:
+                return True
+            time.sleep(0.02)
+        old.send_signal(signal.SIGCONT)
+        return False
+
+    scheduler.until(taken_over, scheduler.said)
     scheduler.await_leader(standby)
     old.send_signal(signal.SIGCONT)
     assert old.wait(180) == 1, scheduler.said()
