@@ -6,10 +6,12 @@ The keys are described where processes use them, in ``members``.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from cotenant.elastic.members import Orders
+from cotenant.elastic.resolving import no_questions
 from cotenant.errors import MissingExtraError
 
 __all__ = ["Board"]
@@ -28,11 +30,14 @@ class Board:
     """
 
     def __init__(self) -> None:
+        # PyTorch reads it when it is imported; without, it warns of the name that ``no_questions`` keeps it from.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         try:
             from torch.distributed import TCPStore
         except ImportError:
             raise MissingExtraError("elastic training", "torch") from None
-        self._store: Any = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        with no_questions():
+            self._store: Any = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.port: int = self._store.port
         for key in Orders._fields:
             self._store.set(key, "0")

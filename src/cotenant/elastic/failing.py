@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cotenant.elastic.members import ADDRESS, reachable
+from cotenant.elastic.resolving import no_questions
 from cotenant.errors import CotenantError
 
 if TYPE_CHECKING:
@@ -126,5 +127,6 @@ def _store(host: str, port: str) -> Any:
         from torch.distributed import TCPStore
 
         limit = datetime.timedelta(seconds=_LIMIT_S)
-        return TCPStore(host, int(port), is_master=False, timeout=limit, wait_for_workers=False)
+        with no_questions():
+            return TCPStore(host, int(port), is_master=False, timeout=limit, wait_for_workers=False)
     return None

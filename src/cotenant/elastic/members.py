@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from cotenant.elastic.exchange import Broken, Group
 from cotenant.elastic.hung import JOIN
+from cotenant.elastic.resolving import no_questions
 from cotenant.errors import InputError
 
 __all__ = ["ADDRESS", "MOST", "Finished", "Member", "Orders", "Retired", "reachable"]
@@ -113,7 +114,8 @@ class Member:
         from torch.distributed import TCPStore
 
         limit = datetime.timedelta(seconds=30)
-        return TCPStore(self._host, self._port, is_master=False, timeout=limit)
+        with no_questions():
+            return TCPStore(self._host, self._port, is_master=False, timeout=limit)
 
     @classmethod
     def from_environment(cls) -> Member | None:
