@@ -2,10 +2,11 @@
 
 ::
 
-    python -m bench.live_api --clients 64 --seconds 10
+    python -m bench.live_api --clients 64 --seconds 4 --rounds 5
 
 A scheduler is started on a temporary state folder and its node drained, so that nothing but accepting is
-measured; each answer means that the job is on disk. Clients are plain sockets that keep their connection.
+measured; each answer means that the job is on disk. Clients are plain sockets that keep their connection. On two
+processors the clients take theirs from the scheduler: ``client_cpu_ms_a_job`` says how much.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-import psutil
+from bench.live_noise import AHEAD, Load, cpu_s, go_ahead, spread
 
 __all__ = ["main"]
 
@@ -68,7 +70,9 @@ class _Client:
         self._out.close()
 
 
-async def _load(url: str, token: str, clients: int, seconds: float, each: int) -> dict[str, float]:
+async def _load(
+    url: str, token: str, clients: int, seconds: float, each: int, turn: int = 0
+) -> dict[str, float]:
     until, spent, accepted, refused = time.perf_counter() + seconds, [], 0, 0
 
     async def one(number: int) -> None:
@@ -76,7 +80,7 @@ async def _load(url: str, token: str, clients: int, seconds: float, each: int) -
         client, count = _Client(url, token), 0
         await client.open()
         while time.perf_counter() < until:
-            jobs = [{"key": f"{each}-{number}-{count}-{i}", "job": JOB} for i in range(each)]
+            jobs = [{"key": f"{turn}-{each}-{number}-{count}-{i}", "job": JOB} for i in range(each)]
             begun = time.perf_counter()
             status, body = await client.post("/v1/jobs", json.dumps({"jobs": jobs}).encode())
             spent.append(time.perf_counter() - begun)
@@ -99,11 +103,6 @@ async def _load(url: str, token: str, clients: int, seconds: float, each: int) -
     }
 
 
-def _cpu_s(process: subprocess.Popen[bytes]) -> float:
-    times = psutil.Process(process.pid).cpu_times()
-    return float(times.user + times.system)
-
-
 async def _drain(url: str, token: str) -> None:
     client = _Client(url, token)
     await client.open()
@@ -113,26 +112,47 @@ async def _drain(url: str, token: str) -> None:
         raise SystemExit(body.decode())
 
 
+def _measured(pid: int, url: str, token: str, each: int, given: argparse.Namespace) -> dict[str, Any]:
+    turns, spent, own, load = [], [], [], Load()
+    for turn in range(given.rounds):
+        before, mine = cpu_s(pid), time.process_time()
+        found = asyncio.run(_load(url, token, given.clients, given.seconds, each, turn))
+        own.append(1000 * (time.process_time() - mine) / max(found["accepted"], 1))
+        time.sleep(0.5)  # the loop takes up the last ones
+        spent.append(1000 * (cpu_s(pid) - before) / max(found["accepted"], 1))
+        turns.append(found)
+    return {
+        "jobs_a_request": each,
+        "clients": given.clients,
+        "refused": sum(found["refused"] for found in turns),
+        "accepted_per_s": spread([found["accepted_per_s"] for found in turns], 0),
+        "median_ms": spread([found["median_ms"] for found in turns]),
+        "p99_ms": spread([found["p99_ms"] for found in turns]),
+        # On a machine that others use, too, the time on a core says more than the clock.
+        "scheduler_cpu_ms_a_job": spread(spent, 3),
+        "client_cpu_ms_a_job": spread(own, 3),
+        **load.told(),
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print one line of JSON for each way of submitting."""
     parser = argparse.ArgumentParser(prog="python -m bench.live_api", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ahead", action="store_true", help=AHEAD)
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 50], help="jobs in each request")
     given = parser.parse_args(arguments)
+    if given.ahead:
+        go_ahead()
     with tempfile.TemporaryDirectory() as folder:
         for each in given.jobs:
             process, url, token = _start(Path(folder) / str(each))
             try:
                 asyncio.run(_drain(url, token))
-                before = _cpu_s(process)
-                found = asyncio.run(_load(url, token, given.clients, given.seconds, each))
-                spent_s = _cpu_s(process) - before
-                # On a machine that others use, too, the time on a core says more than the clock.
-                found["scheduler_cpu_ms_a_job"] = round(1000 * spent_s / max(found["accepted"], 1), 3)
-                found["load_1min"] = round(os.getloadavg()[0], 1)
-                print(json.dumps(found))
+                print(json.dumps(_measured(process.pid, url, token, each, given)), flush=True)
             finally:
                 process.terminate()
                 process.wait(30)

@@ -1,11 +1,13 @@
 """What the live scheduler costs and how fast it is, with real processes on this machine.
 
-``python -m bench.live_latency`` prints, each with its budget in docs/live.md:
+``python -m bench.live_latency`` prints, each with its budget in docs/live-figures.md:
 
 - submit to start on an idle device, beyond the start of a process (a process started by hand is taken off),
 - durable submissions a second through the API with concurrent clients,
 - a standby's takeover with 1,000 jobs,
 - CPU time of the daemon with 100 running jobs.
+
+Each is measured several times; beside it stand processor time, spread, and how busy the machine was meanwhile.
 """
 
 from __future__ import annotations
@@ -24,8 +26,11 @@ from typing import Any
 
 import httpx
 
+from bench.live_noise import AHEAD, Load, as_others, cpu_s, go_ahead, spread
+from bench.live_store import fsync_ms
 from cotenant.live.statedir import DaemonFile, read_daemon
 
+Row = dict[str, Any]
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
 
 
@@ -80,47 +85,73 @@ def body(key: str, command: list[str], **fields: Any) -> dict[str, Any]:
     return {"jobs": [{"key": key, "job": {"name": key, "command": command, **fields}}]}
 
 
-def latency(state: Path, rounds: int) -> dict[str, float]:
-    """Milliseconds from the call to the first instruction of the job, and of a process started by hand."""
+def latency(state: Path, rounds: int) -> Row:
+    """Milliseconds from the call to the first instruction of the job, beside a process started by hand, by turns.
+
+    ``way_ms`` says when what had happened (files' times): answered, decided (the shepherd was told what to start),
+    claimed (the shepherd runs), begun.
+    """
     daemon = Daemon(state, "--policy", "fifo", "--device", f"cpu:{CORES[0]}")
-    found, alone = [], []
     code = ["sh", "-c", "cut -d' ' -f1 /proc/uptime >/dev/null; date +%s.%N"]
+    way: dict[str, list[float]] = {name: [] for name in ("answered", "decided", "claimed", "begun")}
+    alone, load, jobs_cpu_s = [], Load(), 0.0
     try:
-        daemon.start()
+        process = daemon.start()
         with daemon.client() as client:
+            client.post("/v1/jobs", json=body("first", code)).raise_for_status()
+            time.sleep(1.0)  # what is loaded at the first job
+            before = cpu_s(process.pid), _children_s(process.pid)
             for number in range(rounds):
                 begun = time.time()
-                out = subprocess.run(code, capture_output=True, text=True, check=True).stdout
+                out = subprocess.run(
+                    code, capture_output=True, text=True, check=True, preexec_fn=as_others
+                ).stdout
                 alone.append(1000.0 * (float(out) - begun))
                 begun = time.time()
                 job = client.post("/v1/jobs", json=body(f"l{number}", code)).json()["jobs"][0]["id"]
-                while client.get(f"/v1/jobs/{job}").json()["status"] != "done":
+                way["answered"].append(1000.0 * (time.time() - begun))
+                folder = state / "jobs" / str(job) / "serial-1"
+                while not (folder / "exit.json").exists():
                     time.sleep(0.01)
-                out = client.get(f"/v1/jobs/{job}/logs").text
-                found.append(1000.0 * (float(out) - begun))
-                time.sleep(0.2)
+                for name, file in (("decided", "spec.json"), ("claimed", "claim")):
+                    way[name].append(1000.0 * ((folder / file).stat().st_mtime - begun))
+                way["begun"].append(1000.0 * (float((folder / "stdout.log").read_text()) - begun))
+                jobs_cpu_s += json.loads((folder / "exit.json").read_text())["cpu_s"]
+                time.sleep(0.25)
+        spent = cpu_s(process.pid) - before[0], _children_s(process.pid) - before[1] - jobs_cpu_s
     finally:
         daemon.end()
-    beyond = statistics.median(found) - statistics.median(alone)
+    beyond = [took - by_hand for took, by_hand in zip(way["begun"], alone, strict=True)]
     return {
-        "submit_to_start_ms": round(statistics.median(found), 1),
-        "process_start_ms": round(statistics.median(alone), 1),
-        "beyond_process_start_ms": round(beyond, 1),
-        "worst_ms": round(max(found), 1),
+        "beyond_process_start_ms": spread(beyond),
+        "process_start_ms": spread(alone),
+        "way_ms": {name: spread(values) for name, values in way.items()},
+        "scheduler_cpu_ms_a_job": round(1000.0 * spent[0] / rounds, 1),
+        "shepherd_cpu_ms_a_job": round(1000.0 * spent[1] / rounds, 1),
+        **load.told(),
     }
 
 
-def submits(state: Path, clients: int, each: int) -> dict[str, float]:
+def _children_s(pid: int) -> float:
+    """Processor time of the scheduler's own processes: those that bear shepherds, and all that they waited for."""
+    found = 0.0
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        fields = Path(f"/proc/{child}/stat").read_bytes().rpartition(b")")[2].split()
+        found += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+def submits(state: Path, clients: int, each: int, rounds: int) -> Row:
     """Accepted durable submissions a second; the node is drained, so that only submission is measured."""
     daemon = Daemon(state, "--policy", "fifo", "--forecast", "contention")
 
-    async def one(who: int, jobs: int, calls: int) -> None:
+    async def one(who: int, jobs: int, calls: int, turn: int) -> None:
         """A client that costs little: one connection, requests as bytes."""
         assert daemon.told is not None
         host, _, port = daemon.told.url.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         for number in range(calls):
-            many = [body(f"s{jobs}-{who}-{number}-{i}", ["true"])["jobs"][0] for i in range(jobs)]
+            many = [body(f"s{turn}-{jobs}-{who}-{number}-{i}", ["true"])["jobs"][0] for i in range(jobs)]
             data = json.dumps({"jobs": many}).encode()
             head = (
                 f"POST /v1/jobs HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {daemon.token}\r\n"
@@ -134,27 +165,43 @@ def submits(state: Path, clients: int, each: int) -> dict[str, float]:
             assert all("id" in job for job in found), found
         writer.close()
 
-    async def rate(jobs: int, calls: int) -> float:
+    async def rate(jobs: int, calls: int, turn: int) -> float:
         begun = time.monotonic()
-        await asyncio.gather(*(one(who, jobs, calls) for who in range(clients)))
-        return round(clients * calls * jobs / (time.monotonic() - begun))
+        await asyncio.gather(*(one(who, jobs, calls, turn) for who in range(clients)))
+        return clients * calls * jobs / (time.monotonic() - begun)
 
+    load = Load()
+    sizes = {1: each, 10: each // 5, 100: max(each // 25, 1)}
+    rates: dict[int, list[float]] = {jobs: [] for jobs in sizes}
+    spent: dict[int, list[float]] = {jobs: [] for jobs in sizes}
+    sent = 0
     try:
-        daemon.start()
+        process = daemon.start()
         with daemon.client() as client:
             client.post("/v1/nodes/drain", json={"key": "drain"}).raise_for_status()
+            for turn in range(rounds):
+                for jobs, calls in sizes.items():
+                    before = cpu_s(process.pid)
+                    rates[jobs].append(asyncio.run(rate(jobs, calls, turn)))
+                    sent += clients * calls * jobs
+                    while client.get("/v1/status").json()["counts"]["submitted"] < sent:
+                        time.sleep(0.05)  # the loop takes up what is on disk
+                    spent[jobs].append(1000.0 * (cpu_s(process.pid) - before) / (clients * calls * jobs))
         return {
-            "one_a_request_per_s": asyncio.run(rate(1, each)),
-            "ten_a_request_per_s": asyncio.run(rate(10, each // 5)),
-            "hundred_a_request_per_s": asyncio.run(rate(100, max(each // 25, 1))),
+            **{f"{n}_a_request_per_s": spread(found, 0) for n, found in rates.items()},
+            **{f"{n}_a_request_cpu_ms_a_job": spread(found, 3) for n, found in spent.items()},
+            "clients": clients,
+            "fsync_ms": round(fsync_ms(state), 2),
+            **load.told(),
         }
     finally:
         daemon.end()
 
 
-def takeover(state: Path, jobs: int) -> dict[str, float]:
+def takeover(state: Path, jobs: int, rounds: int) -> Row:
     """Seconds from kill -9 of the leader until the standby's API answers, with so many jobs in the log."""
     daemon = Daemon(state, "--policy", "fifo")
+    found, load = [], Load()
     try:
         leader = daemon.start()
         with daemon.client() as client:
@@ -165,32 +212,29 @@ def takeover(state: Path, jobs: int) -> dict[str, float]:
                 client.post("/v1/jobs", json={"jobs": many}).raise_for_status()
             while client.get("/v1/status").json()["counts"]["submitted"] < jobs:
                 time.sleep(0.1)
-        standby = daemon.start("--standby", wait=False)
-        while "standing by" not in (state / "daemon.log").read_text():
-            time.sleep(0.1)
-        time.sleep(1.0)
-        leader.kill()
-        begun = time.monotonic()
-        leader.wait()
-        daemon.wait_for(standby)
-        with daemon.client() as client:
-            seen = client.get("/v1/status").json()["counts"]["submitted"]
-        took = time.monotonic() - begun
-        assert seen == jobs, seen
-        return {"takeover_s": round(took, 2), "jobs": jobs}
+        for turn in range(rounds):
+            standby = daemon.start("--standby", wait=False)
+            while (state / "daemon.log").read_text().count("standing by") <= turn:
+                time.sleep(0.1)
+            time.sleep(1.0)
+            leader.kill()
+            begun = time.monotonic()
+            leader.wait()
+            daemon.wait_for(standby)
+            with daemon.client() as client:
+                seen = client.get("/v1/status").json()["counts"]["submitted"]
+            found.append(time.monotonic() - begun)
+            assert seen == jobs, seen
+            leader = standby
+        return {"takeover_s": spread(found, 2), "jobs": jobs, **load.told()}
     finally:
         daemon.end()
 
 
-def cost(state: Path, jobs: int, seconds: float) -> dict[str, float]:
-    """CPU time of the daemon over some seconds with so many running jobs that sleep, as a share of one core."""
+def cost(state: Path, jobs: int, windows: int, seconds: float) -> Row:
+    """CPU time of the daemon with so many running jobs that sleep, as a share of one core, in windows of some seconds."""
     daemon = Daemon(state, "--policy", "cotenant", "--device", f"cpu:{CORES[0]}")
-    tick = os.sysconf("SC_CLK_TCK")
-
-    def used(pid: int) -> float:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / tick
-
+    found, load = [], Load()
     try:
         process = daemon.start()
         with daemon.client() as client:
@@ -202,10 +246,16 @@ def cost(state: Path, jobs: int, seconds: float) -> dict[str, float]:
             settled = -1
             while settled != (settled := client.get("/v1/status").json()["events"]):
                 time.sleep(5.0)  # every process has been started and has told so
-        begun, before = time.monotonic(), used(process.pid)
-        time.sleep(seconds)
-        share = (used(process.pid) - before) / (time.monotonic() - begun)
-        return {"daemon_percent_of_a_core": round(100.0 * share, 2), "running_jobs": jobs}
+        for _ in range(windows):
+            begun, before = time.monotonic(), cpu_s(process.pid)
+            time.sleep(seconds)
+            found.append(100.0 * (cpu_s(process.pid) - before) / (time.monotonic() - begun))
+        mean = round(statistics.mean(found), 2)
+        return {
+            "daemon_percent_of_a_core": {"mean": mean, **spread(found, 2)},
+            "running_jobs": jobs,
+            **load.told(),
+        }
     finally:
         daemon.end()
 
@@ -215,18 +265,24 @@ def main() -> None:
     parser.add_argument("what", nargs="*", default=["latency", "submits", "takeover", "cost"])
     parser.add_argument("--jobs", type=int, default=1000, help="in the log at a takeover")
     parser.add_argument("--running", type=int, default=100, help="running jobs whose cost is measured")
+    parser.add_argument(
+        "--rounds", type=int, help="jobs of latency (40), turns of submits (5), takeovers (5)"
+    )
+    parser.add_argument("--ahead", action="store_true", help=AHEAD)
     asked = parser.parse_args()
+    if asked.ahead:
+        go_ahead()
     with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as folder:
         for what in asked.what:
             state = Path(folder) / what
             if what == "latency":
-                found = latency(state, 20)
+                found = latency(state, asked.rounds or 40)
             elif what == "submits":
-                found = submits(state, 32, 100)
+                found = submits(state, 32, 100, asked.rounds or 5)
             elif what == "takeover":
-                found = takeover(state, asked.jobs)
+                found = takeover(state, asked.jobs, asked.rounds or 5)
             else:
-                found = cost(state, asked.running, 30.0)
+                found = cost(state, asked.running, 6, 5.0)
             print(json.dumps({what: found}), flush=True)
 
 

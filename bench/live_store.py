@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.live_noise import Load
 from bench.measure import append, calibrate, machine
 from bench.speed import options
 from cotenant.live.store import SqlStore, open_store
@@ -79,18 +80,19 @@ def submits(store: SqlStore, clients: int, seconds: float, mark: str) -> Row:
     threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
     for thread in threads:
         thread.start()
-    begun = time.perf_counter()
+    begun, before_s = time.perf_counter(), time.process_time()
     end[0] = begun + seconds
     gate.wait()
     for thread in threads:
         thread.join()
-    wall = time.perf_counter() - begun
+    wall, spent_s = time.perf_counter() - begun, time.process_time() - before_s
     took.sort()
     return {
         "bench": "live-submit",
         "clients": clients,
         "jobs": len(took),
         "jobs_per_s": len(took) / wall,
+        "cpu_ms_a_job": 1000 * spent_s / len(took),
         "p50_ms": took[len(took) // 2] * 1000,
         "p99_ms": took[len(took) * 99 // 100] * 1000,
     }
@@ -134,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--events", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=3.0)
     given = parser.parse_args(arguments)
-    facts = {**machine(), "calibration_s": calibrate()}
+    facts, load = {**machine(), "calibration_s": calibrate()}, Load()
     best = 0.0
     with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as folder:
         facts["fsync_ms"] = fsync_ms(Path(folder))
@@ -145,12 +147,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             best = max(best, row["jobs_per_s"])
             append(given.out, [row])
             print(
-                f"{clients:4} clients: {row['jobs_per_s']:8,.0f} jobs/s, {row['p50_ms']:.1f} ms, p99 {row['p99_ms']:.1f} ms"
+                f"{clients:4} clients: {row['jobs_per_s']:8,.0f} jobs/s, {row['p50_ms']:.1f} ms, p99 {row['p99_ms']:.1f} ms, "
+                f"{row['cpu_ms_a_job']:.3f} ms of processor time each"
             )
         row = {**replays(store, given.events), **facts}
         append(given.out, [row])
         print(f"log: {row['written_per_s']:,.0f} events/s written, {row['read_per_s']:,.0f} events/s read")
-        print(f"fsync {facts['fsync_ms']:.2f} ms, calibration {facts['calibration_s']:.3f} s")
+        print(f"fsync {facts['fsync_ms']:.2f} ms, calibration {facts['calibration_s']:.3f} s, {load.told()}")
         store.close()
     met = best >= BUDGET_SUBMITS_S
     print(
