@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,7 @@ class Served:
     port : int
     """
 
-    def __init__(self, server: uvicorn.Server, listening: socket.socket, url: str) -> None:
+    def __init__(self, server: _Quiet, listening: socket.socket, url: str) -> None:
         self._server, self._listening, self.url = server, listening, url
         self.port = int(listening.getsockname()[1])
         self._thread = threading.Thread(target=self._run, name="cotenant-api", daemon=True)
@@ -111,7 +113,7 @@ class Served:
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Answer what is being asked, then end. Streams are cut."""
-        self._server.should_exit = True
+        self._server.end()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             self._server.force_exit = True
@@ -220,12 +222,27 @@ class _Protocol(H11Protocol):
 
 
 class _Quiet(uvicorn.Server):
-    """A server that leaves signals to the scheduler."""
+    """A server that leaves signals to the scheduler, and does not look ten times a second whether it is to end."""
+
+    _woken: Callable[[], object] = staticmethod(lambda: None)
+
+    async def main_loop(self) -> None:
+        """Once a second the date of answers is renewed (each tenth tick of the library's)."""
+        over, loop, tick = asyncio.Event(), asyncio.get_running_loop(), 0
+        self._woken = lambda: loop.call_soon_threadsafe(over.set)
+        while not await self.on_tick(tick):
+            tick = (tick + 10) % 864_000
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), 1.0)
+
+    def end(self) -> None:
+        """End soon; from any thread."""
+        self.should_exit = True
+        with contextlib.suppress(RuntimeError):  # it has ended already
+            self._woken()
 
     def capture_signals(self) -> Any:
-        from contextlib import nullcontext
-
-        return nullcontext()
+        return contextlib.nullcontext()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let streams go first: they would be waited for."""
