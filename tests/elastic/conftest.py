@@ -36,6 +36,20 @@ _SPEC = importlib.util.spec_from_file_location("elastic_training", Path(__file__
 training = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(training)
 LIMIT_S = 50.0
+PURE = {
+    "model",
+    "optimizer",
+    "order",
+    "precision",
+    "accumulate",
+    "workers",
+    "most",
+    "epochs",
+    "script",
+    "draw",
+}
+"""Options that only say what is trained."""
+_DONE: dict[str, list[str]] = {}
 
 
 class Nursery:
@@ -140,12 +154,19 @@ class Play:
         self.told: list[str] = []
 
     def alone(self, **options: Any) -> list[str]:
-        """Without supervisor: the digest after each step."""
+        """Without supervisor: the digest after each step; run once for each model, as far as nothing is written."""
+        asked = repr(sorted(options.items())) if options.keys() <= PURE else ""
+        if asked in _DONE and "COTENANT_ELASTIC_DIGESTS" not in os.environ:
+            self.code = 0
+            return list(_DONE[asked])
         options = self._options(options)
         process = Forked(options, {})
         self.code = process.wait()
         assert self.code in (0, 85)
-        return self.digests(options)
+        found = self.digests(options)
+        if asked and self.code == 0:
+            _DONE[asked] = found
+        return list(found)
 
     def together(
         self,

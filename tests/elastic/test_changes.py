@@ -15,37 +15,50 @@ import pytest
 torch = pytest.importorskip("torch")
 
 
-def test_grown_and_shrunk_in_the_middle(play: Any) -> None:
+def gates(folder: Path, *steps: int) -> dict[int, Path]:
+    """Before these steps all wait until the test makes the file."""
+    return {step: folder / f"gate{step}" for step in steps}
+
+
+def held(at: dict[int, Path]) -> dict[str, str]:
+    """As an option of a training."""
+    return {str(step): str(path) for step, path in at.items()}
+
+
+def test_grown_and_shrunk_in_the_middle(play: Any, tmp_path: Path) -> None:
     alone = play.alone(model="cnn", epochs=3)
+    at, sizes, called = gates(tmp_path, 3, 6, 9), {3: 4, 6: 1, 9: 3}, dict[int, int]()
 
     def on_poll(supervisor: Any, steps: int) -> None:
-        for after, processes in ((8, 3), (4, 1), (2, 4)):
-            if steps >= after:
-                supervisor.want(processes)
-                return
+        # The step before which they wait is still of those there are, the next one of those that were called.
+        if steps in at and steps not in called:
+            called[steps] = supervisor.generation
+            supervisor.want(sizes[steps])
+        elif steps in at and supervisor.generation > called[steps]:
+            at[steps].touch()
 
-    slow = {"model": "cnn", "epochs": 3, "sleep": 0.1}
-    assert play.together(2, up_to=4, on_poll=on_poll, **slow) == alone
+    options = {"model": "cnn", "epochs": 3, "holds": held(at)}
+    assert play.together(2, up_to=4, on_poll=on_poll, **options) == alone
     assert play.code == 0
-    assert play.processes[0] == 2
-    assert 1 in play.processes
-    assert len(set(play.processes)) >= 3
+    assert play.processes == [2] * 4 + [4] * 3 + [1] * 3 + [3] * 5
 
 
 @pytest.mark.parametrize("order", ["blocks", "sequence"])
-def test_killed_twice_without_warning(play: Any, order: str) -> None:
+def test_killed_twice_without_warning(play: Any, tmp_path: Path, order: str) -> None:
     options = {"model": "gpt", "epochs": 3, "optimizer": "adamw", "order": order}
     alone = play.alone(**options)
     killed: list[int] = []
+    at = gates(tmp_path, 2, 7)
 
     def on_poll(supervisor: Any, steps: int) -> None:
-        if steps >= (2, 5, 99)[len(killed)] and len(supervisor._members) == 3:
+        if steps == (2, 7, -1)[len(killed)] and len(supervisor._members) == 3:
             # The first time the one that writes, the second time another.
             name = supervisor._members[len(killed)]
             os.kill(supervisor.running[name], signal.SIGKILL)
             killed.append(steps)
+            at[steps].touch()
 
-    assert play.together(3, on_poll=on_poll, sleep=0.15, **options) == alone
+    assert play.together(3, on_poll=on_poll, holds=held(at), **options) == alone
     assert len(killed) == 2
     assert play.code == 0
     assert sum("killed by signal 9" in text for text in play.told) == 2
@@ -100,14 +113,16 @@ def test_killed_while_the_first_still_writes_after_the_last_step(
 def test_all_killed_go_on_from_the_checkpoint(play: Any, tmp_path: Path) -> None:
     alone = play.alone(model="cnn", epochs=3)
     killed: list[int] = []
+    at = gates(tmp_path, 6)
 
     def on_poll(supervisor: Any, steps: int) -> None:
-        if steps >= 5 and not killed:
+        if steps == 6 and not killed:
             for process in supervisor.running.values():
                 os.kill(process, signal.SIGKILL)
             killed.append(steps)
+            at[6].touch()
 
-    options = {"model": "cnn", "epochs": 3, "sleep": 0.1, "state": str(tmp_path / "state"), "every": 4}
+    options = {"model": "cnn", "epochs": 3, "holds": held(at), "state": str(tmp_path / "state"), "every": 4}
     log = str(tmp_path / "log")
     # Steps after the checkpoint are done twice, with the same bits.
     with pytest.raises(AssertionError):
@@ -122,14 +137,16 @@ def test_all_killed_go_on_from_the_checkpoint(play: Any, tmp_path: Path) -> None
 def test_stopped_saved_and_resumed_on_another_number(play: Any, tmp_path: Path) -> None:
     options = {"model": "cnn", "epochs": 3, "state": str(tmp_path / "state"), "log": str(tmp_path / "log")}
     alone = play.alone(model="cnn", epochs=3)
+    at = gates(tmp_path, 4)
 
     def on_poll(supervisor: Any, steps: int) -> None:
-        if steps >= 4:
+        if steps == 4 and not at[4].exists():
             supervisor.stop()
+            at[4].touch()
 
-    first = play.together(3, on_poll=on_poll, sleep=0.1, **options)
+    first = play.together(3, on_poll=on_poll, holds=held(at), **options)
     assert play.code == 85
-    assert 4 <= len(first) < len(alone)
+    assert len(first) == 5
     assert play.alone(**options) == alone
 
 
