@@ -20,7 +20,7 @@ A, B, C = (Slot.of({"SPOT": name}) for name in "abc")
 
 
 @pytest.mark.parametrize("processes", [1, 4])
-def test_moved_one_after_the_other_with_the_same_bits(play: Any, processes: int) -> None:
+def test_moved_one_after_the_other_with_the_same_bits(play: Any, tmp_path: Path, processes: int) -> None:
     """Also with all of the places taken, and if it is the only process, which has all of the state."""
     alone = play.alone(model="gates", optimizer="adamw", epochs=3)
     slots = [Slot.of({"SPOT": str(number)}) for number in range(processes)]
@@ -29,13 +29,18 @@ def test_moved_one_after_the_other_with_the_same_bits(play: Any, processes: int)
 
     def on_poll(supervisor: Any, steps: int) -> None:
         seen.update(str(place) for place in supervisor.places.values())
-        if steps >= (2, 8, 99)[len(moved)] and supervisor.settled:
+        if len(moved) < 2 and steps == (2, 8)[len(moved)] and supervisor.settled:
             name = supervisor.members[0]
             moved.append(name)
+            called.append(supervisor.generation)
             supervisor.replace(name, Slot.of({"SPOT": f"new {len(moved)}"}))
+        elif called and supervisor.generation > called[-1]:
+            gates[len(called) - 1].touch()  # who comes has been called, for the step after this
 
+    gates, called = [tmp_path / "first", tmp_path / "second"], list[int]()
+    holds = {"2": str(gates[0]), "8": str(gates[1])}
     done = play.together(
-        processes, on_poll=on_poll, model="gates", optimizer="adamw", epochs=3, sleep=0.1, slots=slots
+        processes, on_poll=on_poll, model="gates", optimizer="adamw", epochs=3, holds=holds, slots=slots
     )
     assert done == alone
     assert play.code == 0
