@@ -14,6 +14,7 @@ from cotenant.errors import ConfigError
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster, DeviceType, Node, Tenant
 from cotenant.model.jobs import Job
+from cotenant.model.plan import Reason
 from cotenant.model.quantities import GIB
 from cotenant.model.records import JobRecord, Status
 from cotenant.model.settings import Settings
@@ -541,3 +542,21 @@ def test_when_a_set_is_undone_does_not_depend_on_what_is_kept_between_calls() ->
         told.append([(e.t, type(e).__name__, getattr(e, "id", -1)) for e in h.run().events])
     assert any(kind == "Stopping" for _, kind, _ in told[0])
     assert told[0] == told[1]
+
+
+def test_whom_isolation_keeps_apart_is_not_told_that_sharing_would_slow_it() -> None:
+    h = make("1x2", Cotenant(quantum_s=10_000.0), forecast=FixedForecast(WELL))
+    for number in (0, 1):
+        shared(h, f"theirs{number}", runs_s=1000.0, sharing="same-owner", tenant="a")
+    shared(h, "stranger", at_s=10.0, runs_s=100.0, sharing="same-owner", tenant="b")
+    shared(h, "mine", at_s=20.0, runs_s=100.0, sharing="same-owner", tenant="a")
+    run = h.run()
+    held = {e.id: e.reason for e in run.events if isinstance(e, ev.Held)}
+    assert held == {2: Reason.ISOLATION}, "the one who may share does"
+
+
+def test_whom_only_the_forecast_keeps_apart_is_told_so() -> None:
+    h = make("1x1", Cotenant(quantum_s=10_000.0))
+    shared(h, "there", runs_s=1000.0, sharing="same-owner", tenant="a")
+    shared(h, "mine", at_s=10.0, runs_s=100.0, sharing="same-owner", tenant="a")
+    assert [e.reason for e in h.run().events if isinstance(e, ev.Held)] == [Reason.SLOWDOWN]

@@ -77,4 +77,6 @@ def test_outside_the_block_nothing_is_told_live() -> None:
 def test_one_that_stands_still_is_not_said_to_run() -> None:
     log = [*_log()[:3], ev.Paused(30.0, 0, 1)]
     assert "Job 'a' (number 0): paused; 39s on its devices so far." in _live(log, 40.0)
-    assert "Job 'a' (number 0): running; 59s on its devices so far." in _live([*log, ev.Paused(50.0, 0, 1, False)], 60.0)
+    assert "Job 'a' (number 0): running; 59s on its devices so far." in _live(
+        [*log, ev.Paused(50.0, 0, 1, False)], 60.0
+    )

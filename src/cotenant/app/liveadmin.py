@@ -177,7 +177,12 @@ Name = Annotated[str, typer.Argument(help="Letters, digits, dots, dashes and und
 def add(  # noqa: PLR0917 - one parameter for each option
     name: Name,
     quota: Annotated[
-        int | None, typer.Option("--quota", min=0, help="Devices that are guaranteed; of a new one: 0.")
+        int | None,
+        typer.Option(
+            "--quota",
+            min=0,
+            help="Devices that are its own, where the policy knows quotas (fair-share); of a new one: 0.",
+        ),
     ] = None,
     limit: Annotated[
         str | None, typer.Option("--limit", help="Devices at most, or none: no limit; of a new one: none.")

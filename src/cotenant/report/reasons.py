@@ -43,8 +43,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     Reason.RESERVED: ("the devices are held for another job", "the start of the job they are held for"),
     Reason.ISOLATION: (
-        "it may not share with those who are there",
-        "a wider sharing tier, or devices without other owners",
+        "it may not share with the jobs of others that are there (--sharing)",
+        "a wider --sharing of both, where their tenants' isolation allows it, or a device that they leave",
     ),
     Reason.SHARERS: ("the devices that would do have all residents they may have", "a resident that ends"),
     Reason.DEVICE_TYPE: ("the cluster has no device of the types it accepts", "another device type"),

@@ -24,7 +24,7 @@ from cotenant.model.rules import check_start
 from cotenant.model.shape import Shape, find_whole
 from cotenant.model.view import Index, View
 from cotenant.policies.company.groups import GroupIndex
-from cotenant.policies.company.lacking import lacking
+from cotenant.policies.company.lacking import kept_apart, lacking
 from cotenant.policies.company.verdicts import Bounds
 from cotenant.policies.queues.circles import Circle, circle_of, needed_gib, share_of
 from cotenant.policies.queues.classes import ClassLine, DemandLine, Key, Where
@@ -66,12 +66,10 @@ class Candidates(Index):
         # Cold classes by size: as bits, and in the order of their heads.
         self._cold = self._groups.wanted = {}
         self._coldest: dict[int, list[tuple[Key, int]]] = {}
-        # On each bucket is noted which classes have judged it and which accept it, as bits.
-        for bucket in self._groups.buckets:
+        for bucket in self._groups.buckets:  # which classes have judged it and which accept it, as bits
             bucket.accepts = bucket.judged = 0
             bucket.told = False
-        # For each amount of memory the classes that need no more, as bits.
-        self._fitting: dict[int, int] = {}
+        self._fitting: dict[int, int] = {}  # for each amount of memory the classes that need no more, as bits
         self.heap.clear()
         for record in self._view.queue:
             self.enqueued(record)
@@ -386,14 +384,16 @@ class Candidates(Index):
         return None
 
     def hold(self, record: JobRecord) -> Hold:
-        """Why a job fits nowhere: no partner it suits, no memory beside them, or no room at all."""
-        refusal = self._view.limit_refusal(record) if self._view.books.limits else None
-        if refusal is not None:
+        """Why a job fits nowhere: nobody it may join or that it suits, no memory there, or no room at all."""
+        if self._view.books.limits and (refusal := self._view.limit_refusal(record)):
             return Hold(record.id, refusal.reason, refusal.facts)
         reason, facts = self._view.why_not(record)
         _, found, _, share = self._where[record.id]
         if found is not None and (live := self._groups.live.get(record.shape.gpus, 0)):
             suits = self._suits(found, live)
+            if not live & found.mine:
+                apart = kept_apart(self._groups, found, live)
+                return Hold(record.id, Reason.ISOLATION if apart else reason, facts)
             tight = lacking(self._groups, self._view.books, record, found, share=share, suits=suits)
             return tight or Hold(record.id, Reason.MEMORY if suits else Reason.SLOWDOWN, facts)
         return Hold(record.id, reason, facts)

@@ -1,4 +1,4 @@
-"""What there is too little of, where a job has partners that it suits and finds no place beside them."""
+"""Why a job finds no place beside others, other than that it would go badly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from cotenant.model.rules import Books, check_start
 from cotenant.policies.company.groups import GroupIndex
 from cotenant.policies.queues.classes import ClassLine
 
-__all__ = ["lacking"]
+__all__ = ["kept_apart", "lacking"]
+
+
+def kept_apart(groups: GroupIndex, found: ClassLine, live: int) -> bool:
+    """Whether there are places on devices of its types among these slots (bits), whoever may be there with it."""
+    return any(live >> number & 1 and slot[0] in found.types for number, slot in enumerate(groups.slots))
 
 
 def lacking(
