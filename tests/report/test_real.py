@@ -90,3 +90,47 @@ def test_of_a_job_whose_checkpoints_are_its_own_nobody_claims_what_was_kept() ->
     assert lines[4].startswith(f"Attempt 1 ended (lost, 17s of work; i{goes_on[1:-1]})")
     assert lines[6:] == ["Suspended with 9s of work kept; queued again.", lines[7]]
     assert lines[7].startswith("Resumed on device 0")
+
+
+def test_an_end_that_nobody_saw_is_told_with_its_own_time_and_when_it_was_seen() -> None:
+    log = [OPENED, ev.Submitted(0.0, Job(0, "a", 0.0)), ev.Submitted(0.0, Job(1, "b", 0.0))]
+    log += [ev.Started(1.0, 0, 1, (0,)), ev.Launched(1.0, 0, 1, 1, 4711, 9), ev.Started(1.0, 1, 1, (0,))]
+    log += [ev.Ended(100.0, 0, 1, "done", 20.0, ago_s=79.0)]
+    told = explain_events(log, 0)
+    assert told.verdict.startswith("done at 00:00:21 with 20s of useful work, 20s on its devices")
+    assert (told.steps[-1].t, told.neighbours[0].end_s) == (21.0, 21.0)
+    assert told.steps[-1].text.endswith(" Seen 1m 19s later.")
+
+
+def test_work_of_an_elastic_job_is_told_with_its_size_and_what_was_saved_is_not_said_to_be_lost() -> None:
+    elastic = Job(0, "a", 0.0, min_gpus=1, max_gpus=2)
+    log = [OPENED, ev.Submitted(0.0, elastic), ev.Submitted(0.0, Job(1, "b", 0.0))]
+    log += [ev.Started(1.0, 0, 1, (0, 1)), ev.Launched(1.0, 0, 1, 1, 4711, 9), ev.Started(2.0, 1, 1, (1,))]
+    log += [ev.Rated(3.0, 0, 1.6), ev.Suspended(61.0, 0, 1, 80.0)]
+    log += [
+        ev.Started(70.0, 0, 1, (0, 1), resumed=True),
+        ev.Ended(90.0, 0, 1, "failed", 110.0, 110.0, code=9),
+    ]
+    told = explain_events(log, 0)
+    assert any(
+        s.text.startswith("Suspended with 1m 20s of work (as on 1 device alone) kept") for s in told.steps
+    )
+    assert (
+        "with 1m 50s of work (as on 1 device alone), of no use as it failed; the state it last saved holds 1m 20s "
+        "of it, 20s on its devices (1m 20s in all)"
+    ) in told.verdict
+    assert told.neighbours[0].text.endswith(
+        "slowest 1.00 of its speed alone on 1 device (1.00x), foretold until it was measured"
+    )
+
+
+def test_only_who_really_goes_before_a_job_is_counted_as_ahead() -> None:
+    log: list[ev.Event] = [OPENED, *(ev.Submitted(0.0, Job(n, f"j{n}", 0.0)) for n in range(4))]
+    log += [ev.Awaited(0.0, 1, (0,)), ev.SuspendRequested(0.0, 2), ev.PriorityChanged(0.0, 3, 5)]
+    log += [ev.Submitted(1.0, Job(4, "high", 1.0, priority=9)), ev.Submitted(1.0, Job(5, "low", 1.0))]
+    assert "; nobody ahead." in explain_events(log, 4).steps[0].text
+    # Those numbered 0, 3 and 4: 1 awaits 0, and 2 is held by its owner.
+    assert "; 3 jobs ahead, asking for 3 GPUs." in explain_events(log, 5).steps[0].text
+    log += [ev.Awaited(2.0, 1), ev.ResumeRequested(2.0, 2), ev.PriorityChanged(2.0, 3, -1)]
+    log += [ev.Submitted(3.0, Job(6, "last", 3.0))]
+    assert "; 5 jobs ahead" in explain_events(log, 6).steps[0].text

@@ -9,7 +9,7 @@ import pytest
 from cotenant.model import events as ev
 from cotenant.model.cluster import Cluster
 from cotenant.model.jobs import Job
-from cotenant.model.plan import Why
+from cotenant.model.plan import Reason, Why
 from cotenant.report.explain import explain_events
 from cotenant.report.phrases import at
 from cotenant.report.telling import now_telling, told_live
@@ -80,3 +80,14 @@ def test_one_that_stands_still_is_not_said_to_run() -> None:
     assert "Job 'a' (number 0): running; 59s on its devices so far." in _live(
         [*log, ev.Paused(50.0, 0, 1, False)], 60.0
     )
+
+
+def test_of_a_wait_that_is_over_nothing_is_said_to_help() -> None:
+    log = [
+        _log()[0],
+        ev.Submitted(0.0, Job(0, "a", 0.0)),
+        ev.Held(0.0, 0, Reason.NO_CAPACITY),
+    ]
+    assert "\nWhat would have helped: running jobs that end" in _live(log, 40.0)
+    log.append(ev.Started(50.0, 0, 1, (0,)))
+    assert "\nWhat would have shortened its longest wait, now over: running jobs that end" in _live(log, 60.0)

@@ -23,7 +23,7 @@ from cotenant.report.neighbours import Neighbour, joined
 from cotenant.report.ondevices import OnDevices
 from cotenant.report.phrases import at, devices_named, facts_in_words, leaving, plural, rule, where
 from cotenant.report.promises import Promises
-from cotenant.report.real import ITSELF, REAL, goes_to, how_ended, sentence, work_in_words
+from cotenant.report.real import ITSELF, REAL, amount, goes_to, how_ended, seen_late, sentence, work_in_words
 from cotenant.report.reasons import meaning
 from cotenant.report.runtimes import Expected, expectation, run_against
 from cotenant.report.stage import Stage
@@ -127,7 +127,7 @@ class _Story(Waiting):
         self._beside: dict[int, list[Any]] = {}
         self._past: list[Neighbour] = []
         self._verdict = ""
-        self._own = False
+        self._own, self._saved_s = False, 0.0
         self._stays = OnDevices()
         self._expected: Expected = None
         self._changes = Changes()
@@ -160,7 +160,7 @@ class _Story(Waiting):
             self._step(event.t, str(event.__struct_config__.tag), told)
         self._foreseen.see(event)
         if isinstance(event, _TOUCHES):
-            self._meet(event.t, stage)
+            self._meet(event.t - getattr(event, "ago_s", 0.0), stage)
 
     def submitted(self, event: ev.Submitted, stage: Stage) -> None:
         """The job arrived."""
@@ -245,19 +245,22 @@ class _Story(Waiting):
             done = f"Ended after {format_duration(event.work_s)} of work{stay} to make room; queued again"
             self._step(event.t, "suspended", f"{done}{self._for_whom()}. It goes on {ITSELF}.")
             return
-        kept = f"{format_duration(event.work_s)} of work kept{stay}"
+        self._saved_s = event.work_s
+        kept = f"{amount(event.work_s, self.job)} kept{stay}"
         if where := stage.state_tiers.waits_where(event.id):
             kept += f"; {where}"
         self._step(event.t, "suspended", f"Suspended with {kept}; queued again{self._for_whom()}.")
 
     def ended(self, event: ev.Ended, stage: Stage) -> None:
         """An attempt ended."""
-        kept = work_in_words(event) + self._stays.left(event.t - event.ago_s) + how_ended(event)
+        ended_s = event.t - event.ago_s
+        kept = work_in_words(event, self.job, self._saved_s) + self._stays.left(ended_s) + how_ended(event)
         if event.final:
             self._outcome = event.outcome
-            self._verdict = f"{event.outcome} at {at(event.t)} with {kept}."
-            kept += "." + run_against(event, self._expected)
-            self._step(event.t, event.outcome, f"Ended: {event.outcome}, {kept}")
+            self._verdict = f"{event.outcome} at {at(ended_s)} with {kept}."
+            kept += "." + run_against(event, self._expected) + seen_late(event)
+            last_s = self._steps[-1].t if self._steps else ended_s
+            self._step(max(ended_s, last_s), event.outcome, f"Ended: {event.outcome}, {kept}")
         else:
             self._queue(event.t, stage.ahead(event.id)[0])
             self._own = event.own
@@ -286,16 +289,25 @@ class _Story(Waiting):
         for other in sorted(set(self._beside) - now):
             start, rate = self._beside.pop(other)
             if t > start:
-                self._past.append(Neighbour(other, stage.name(other), start, t, rate))
+                self._past.append(self._beside_it(other, stage, start, t, rate))
         for other in sorted(now - set(self._beside)):
             self._beside[other] = [t, stage.rate(self.job.id)]
+
+    def _beside_it(
+        self, other: int, stage: Stage, start_s: float, end_s: float | None, rate: float | None
+    ) -> Neighbour:
+        found = Neighbour(other, stage.name(other), start_s, end_s, rate, real=self._stays.real)
+        if self.job is None or not self.job.max_gpus:
+            return found
+        against = f"its speed alone on {plural(self.job.gpus, 'device')}"
+        return msgspec.structs.replace(found, against=against)
 
     def told(self, stage: Stage, *, lasting: bool = False) -> Explanation:
         """Everything collected; ``lasting``: the log still grows."""
         job = self.job
         if job is None:
             raise InputError("no such job in the log")
-        still = [Neighbour(o, stage.name(o), s, None, r) for o, (s, r) in sorted(self._beside.items())]
+        still = [self._beside_it(o, stage, s, None, r) for o, (s, r) in sorted(self._beside.items())]
         self._derive(stage, again=True)
         waits = tuple(self._waits)
         for index, refusal in self._refused.items():

@@ -8,6 +8,7 @@ from cotenant.report.neighbours import Neighbour, told_of
 from cotenant.report.phrases import at
 from cotenant.report.promises import Promise
 from cotenant.report.tables import show
+from cotenant.report.telling import now_telling
 from cotenant.report.waits import Wait
 
 __all__ = ["Explanation", "Step"]
@@ -59,7 +60,11 @@ class Explanation(msgspec.Struct, frozen=True):
             lines += ["", "Its speed beside others, relative to alone:"]
             lines += [f"{'':12}  {p.text}" for p in self.promises]
         if self.unblock:
-            lines += ["", f"What would have helped: {self.unblock}."]
+            over = now_telling() is not None and bool(self.waits) and self.waits[-1].end_s is not None
+            word = (
+                "What would have shortened its longest wait, now over" if over else "What would have helped"
+            )
+            lines += ["", f"{word}: {self.unblock}."]
         return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:

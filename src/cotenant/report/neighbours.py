@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from cotenant.report.phrases import at
 from cotenant.report.tables import show
@@ -15,13 +16,18 @@ MOST_TOLD = 12
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """Another job on at least one of its devices, and the job's own lowest speed meanwhile."""
+    """Another job on at least one of its devices, and the job's own lowest speed meanwhile.
+
+    ``against`` is what that speed is a part of; ``real``: it was foretold until it was measured.
+    """
 
     id: int
     name: str
     start_s: float
     end_s: float | None
     lowest_rate: float | None
+    against: str = "the reference speed"
+    real: bool = False
 
     @property
     def text(self) -> str:
@@ -31,7 +37,8 @@ class Neighbour(msgspec.Struct, frozen=True):
         if self.lowest_rate is None:
             speed = "speed not logged"
         elif self.lowest_rate > 0:
-            speed = f"slowest {self.lowest_rate:.2f} of the reference speed ({1 / self.lowest_rate:.2f}x)"
+            known = ", foretold until it was measured" if self.real else ""
+            speed = f"slowest {self.lowest_rate:.2f} of {self.against} ({1 / self.lowest_rate:.2f}x){known}"
         else:
             speed = "no progress at times"
         return f"job {self.id} {show(self.name)!r} from {at(self.start_s)} to {until}, {speed}"
@@ -45,7 +52,7 @@ def joined(met: list[Neighbour]) -> tuple[Neighbour, ...]:
         index = ended.pop((n.id, n.start_s), -1)
         if index >= 0:
             rates = [r for r in (out[index].lowest_rate, n.lowest_rate) if r is not None]
-            out[index] = Neighbour(n.id, n.name, out[index].start_s, n.end_s, min(rates, default=None))
+            out[index] = replace(out[index], end_s=n.end_s, lowest_rate=min(rates, default=None))
         else:
             index = len(out)
             out.append(n)

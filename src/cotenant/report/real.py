@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from cotenant.model import events as ev
+from cotenant.model.jobs import Job
 from cotenant.model.quantities import format_bytes, format_duration
 from cotenant.report.phrases import devices_named, plural
 from cotenant.report.tables import show
 
-__all__ = ["ITSELF", "REAL", "goes_to", "how_ended", "sentence", "work_in_words"]
+__all__ = [
+    "ITSELF",
+    "REAL",
+    "amount",
+    "goes_to",
+    "how_ended",
+    "seen_late",
+    "sentence",
+    "work_in_words",
+]
 
 Real = ev.Launched | ev.Paused | ev.ProcessKilled | ev.ResizeRequested | ev.Resettled
 REAL: tuple[type, ...] = (ev.Launched, ev.Paused, ev.ProcessKilled, ev.ResizeRequested, ev.Resettled)
@@ -84,19 +94,48 @@ def how_ended(event: ev.Ended) -> str:
     return f" ({told})" if told else ""
 
 
-def work_in_words(event: ev.Ended) -> str:
+def seen_late(event: ev.Ended) -> str:
+    """How much later an end was seen, if no scheduler ran then; empty if one did.
+
+    >>> seen_late(ev.Ended(41.0, 0, 1, "done", 5.0, ago_s=40.0)), seen_late(ev.Ended(41.0, 0, 1, "done", 5.0))
+    (' Seen 40s later.', '')
+    """
+    return f" Seen {format_duration(event.ago_s)} later." if event.ago_s >= _SEEN_LATE_S else ""
+
+
+def amount(work_s: float, job: Job | None) -> str:
+    """So much work; of an elastic job with the size that it is counted for.
+
+    >>> amount(40.0, Job(0, "a", 0.0)), amount(40.0, Job(0, "a", 0.0, min_gpus=1, max_gpus=2))
+    ('40s of work', '40s of work (as on 1 device alone)')
+    """
+    size = f" (as on {plural(job.gpus, 'device')} alone)" if job is not None and job.max_gpus else ""
+    return f"{format_duration(work_s)} of work{size}"
+
+
+def work_in_words(event: ev.Ended, job: Job | None = None, saved_s: float = 0.0) -> str:
     """What an attempt did, and what of it must be done again.
+
+    Parameters
+    ----------
+    event : Ended
+    job : Job, optional
+        Whose it was.
+    saved_s : float
+        How much of the work is in a state that was saved when it last made room.
 
     >>> work_in_words(ev.Ended(1.0, 0, 1, "failed", 5.0, 5.0)), work_in_words(ev.Ended(1.0, 0, 1, "lost", 2.0, 3.0))
     ('5s of work, all of it lost', '2s of useful work, 3s of work lost')
     >>> work_in_words(ev.Ended(1.0, 0, 1, "lost", 2.0, 3.0, final=False, own=True))
     '5s of work; it goes on from a checkpoint of its own if it keeps one, else from the beginning'
     """
-    done = format_duration(event.work_s)
+    done = amount(event.work_s, job)
     if event.own and not event.final:
         whole = event.work_s if event.outcome == "failed" else event.work_s + event.lost_s
-        return f"{format_duration(whole)} of work; it goes on {ITSELF}"
+        return f"{amount(whole, job)}; it goes on {ITSELF}"
     if event.outcome == "failed" and 0.0 < event.work_s <= event.lost_s:
-        return f"{done} of work, all of it lost"
+        if event.final and saved_s:
+            return f"{done}, of no use as it failed; the state it last saved holds {format_duration(saved_s)} of it"
+        return f"{done}, all of it lost"
     lost = f", {format_duration(event.lost_s)} of work lost" if event.lost_s else ""
-    return f"{done} of useful work{lost}"
+    return f"{done.replace(' of work', ' of useful work', 1)}{lost}"

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from cotenant.model import events as ev
+from cotenant.model.records import order_key
 from cotenant.report.phrases import plural
 from cotenant.report.statetiers import StateTiers
 
@@ -42,6 +43,8 @@ class Stage:
         self.state_tiers = StateTiers()
         self._names: dict[int, str] = {}
         self._gpus: dict[int, int] = {}
+        self._keys: dict[int, int] = {}
+        self._aside: set[tuple[str, int]] = set()
         self._waiting: dict[int, None] = {}
         self._held: dict[int, tuple[int, ...]] = {}
         self._on: list[set[int]] = []
@@ -64,6 +67,7 @@ class Stage:
         if isinstance(event, ev.Submitted):
             self.submitted += 1
             self._names[event.job.id], self._gpus[event.job.id] = event.job.name, event.job.gpus
+            self._keys[event.job.id] = order_key(event.job.id, event.job.priority)
             self._tenants[event.job.id], self._models[event.job.id] = event.job.tenant, event.job.model
             self._waiting[event.job.id] = None
         elif isinstance(event, ev.Rated):
@@ -86,8 +90,20 @@ class Stage:
                 self._waiting[event.id] = None
         elif isinstance(event, ev.Rejected):
             self._waiting.pop(event.id, None)
+        elif isinstance(event, (ev.PriorityChanged, ev.Awaited, ev.SuspendRequested, ev.ResumeRequested)):
+            self._order(event)
         else:
             self._availability(event)
+
+    def _order(self, event: Any) -> None:
+        """Who goes before whom changes, or who takes part at all."""
+        if isinstance(event, ev.PriorityChanged):
+            self._keys[event.id] = order_key(event.id, event.priority)
+        elif isinstance(event, ev.Awaited):
+            (self._aside.add if event.after else self._aside.discard)(("awaits", event.id))
+        else:
+            change = self._aside.add if isinstance(event, ev.SuspendRequested) else self._aside.discard
+            change(("held", event.id))
 
     def _availability(self, event: Any) -> None:
         if isinstance(event, ev.Opened):
@@ -143,18 +159,24 @@ class Stage:
         return self._limits.get(tenant), self._used.get(tenant, 0)
 
     def ahead(self, job: int) -> tuple[int, int]:
-        """Waiting jobs with a smaller id (submitted earlier), and the GPUs they ask for.
+        """Waiting jobs of a higher priority, or of the same and submitted earlier, and the GPUs they ask for.
+
+        Those that await other jobs or are held by their owners are before nobody.
 
         Nobody where the policy ranks by something else: the log does not say who is ahead then.
         """
         if self.ranked:
             return 0, 0
-        before = [other for other in self._waiting if other < job]
+        mine = self._keys.get(job, job)
+        before = [o for o in self._waiting if self._keys[o] < mine and self._takes_part(o)]
         return len(before), sum(self._gpus[other] for other in before)
 
+    def _takes_part(self, job: int) -> bool:
+        return ("awaits", job) not in self._aside and ("held", job) not in self._aside
+
     def others(self, job: int) -> int:
-        """Other jobs that wait."""
-        return len(self._waiting) - (job in self._waiting)
+        """Other jobs that wait for devices."""
+        return sum(other != job and self._takes_part(other) for other in self._waiting)
 
     def queue_in_words(self, job: int) -> str:
         """Who waits before a job, or with it where the policy ranks."""

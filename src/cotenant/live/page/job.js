@@ -74,7 +74,8 @@ async function story(id) {
   if (id !== current) return;
   const steps = Array.isArray(told.steps) ? told.steps : [];
   $("job-story").replaceChildren(...steps.map((s) => el("li", {}, el("time", {}, s.wall === undefined ? duration(s.t) : moment(s.wall)), el("span", {}, shown(s.text)))));
-  say($("job-unblock"), told.unblock ? `What would have helped: ${shown(told.unblock)}.` : steps.length ? "" : shown(told.verdict || ""));
+  const over = (told.waits ?? []).at(-1)?.end_s != null;
+  say($("job-unblock"), told.unblock ? `${over ? "What would have shortened its longest wait, now over" : "What would have helped"}: ${shown(told.unblock)}.` : steps.length ? "" : shown(told.verdict || ""));
 }
 
 async function output(id) {
