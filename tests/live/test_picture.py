@@ -330,3 +330,21 @@ def test_a_granted_wish_holds_for_the_next_place_and_a_refused_one_does_not() ->
     view = picture.job(1)
     assert view is not None
     assert (view.status, view.compute_milli) == ("suspended", 200)
+
+
+def test_of_a_job_that_outlives_what_was_expected_no_end_is_foreseen() -> None:
+    picture, clock = made()
+    picture.see([ev.Submitted(0.0, job(0), expected_s=(10.0, 5.0, 30.0)), ev.Started(0.0, 0, 1, (0,))])
+    clock.t = 5.0
+    view = picture.job(0)
+    assert view is not None
+    assert (view.reason, view.ends_at) == ("", (1010.0, 1005.0, 1030.0))
+    clock.t = 20.0
+    view = picture.job(0)
+    assert view is not None
+    assert (view.reason, view.ends_at) == ("runs longer than expected", None)
+    picture.report(Progress(id=0, attempt=1, serial=1, steps=100, total=100, step_s=0.5))
+    view = picture.job(0)
+    assert view is not None and view.reason == "", "it has made its steps, and is about to end"
+    picture.see([ev.Paused(21.0, 0, 1, True)])
+    assert picture.job(0).reason == "stopped by signal; it holds its memory"  # type: ignore[union-attr]

@@ -127,6 +127,11 @@ def check_gpus(
             f"resize: job {job.id} is not elastic (max_gpus), and its state was saved on {job.gpus} devices"
         )
     if not runs:
+        if gpus != job.gpus and not job.max_gpus:
+            raise ConflictError(
+                f"resize: job {job.id} is not elastic (max_gpus): it gets the {_devices(job.gpus)} that it was "
+                "submitted for; for another number submit it anew (--gpus, or --elastic MIN:MAX)"
+            )
         return
     if settles:
         raise ConflictError(

@@ -23,6 +23,7 @@ Triple = tuple[float, float, float]
 ENDED = frozenset({"done", "failed", "cancelled", "rejected", "lost"})
 """Statuses after which nothing more happens to a job."""
 
+_OVERDUE = "runs longer than expected"
 _SUSPENDED = 85
 """Exit code of a job that saved its state as asked."""
 
@@ -94,8 +95,17 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             ends = self.expected_s
         if ends is None:
             return None
+        if ends[0] <= done:
+            return None  # it runs on, longer than expected: how long, nobody knows
         mean, low, high = (max(end - done, 0.0) / rate for end in ends)
         return mean, low, high
+
+    def overdue(self, now: float) -> bool:
+        """Whether it does more work than was expected of it; not said of one that has made all its steps."""
+        ends = self.expected_s if self.sample is None else (self.sample.work_s,)
+        if self.status != "running" or ends is None or 0 < self.total_steps <= self.steps:
+            return False
+        return self.left(now) is None and self.work_at(now) >= ends[0]
 
 
 def sentence(entry: Entry, ahead: int) -> str:
@@ -178,7 +188,7 @@ def view_of(
         tenant=job.tenant,
         user=job.user,
         status=entry.status,
-        reason=sentence(entry, ahead),
+        reason=sentence(entry, ahead) or (_OVERDUE if entry.overdue(now) else ""),
         gpus=job.gpus,
         devices=tuple(names(device) for device in entry.devices),
         priority=entry.priority,
