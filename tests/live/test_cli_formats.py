@@ -556,6 +556,12 @@ def test_down_ends_only_the_scheduler_that_the_environment_names(
     try:
         told = {"pid": process.pid, "start_ticks": start_ticks(process.pid), "epoch": 1}
         (tmp_path / "daemon.json").write_bytes(msgspec.json.encode({**told, "url": "http://127.0.0.1:4711"}))
+        (tmp_path / "token").write_text("the-owners\n")
+        monkeypatch.setenv("COTENANT_TOKEN", "a-tenants")
+        refused = CliRunner().invoke(app, ["down"])
+        assert (refused.exit_code, process.poll()) == (1, None)
+        assert ("COTENANT_TOKEN is not the token of its owner" in " ".join(refused.stderr.split())) == ends
+        monkeypatch.setenv("COTENANT_TOKEN", "the-owners")
         done = CliRunner().invoke(app, ["down"])
         assert (done.exit_code == 0, process.poll() is not None) == (ends, ends)
         if not ends:
@@ -568,3 +574,15 @@ def test_down_ends_only_the_scheduler_that_the_environment_names(
         process.wait()
     gone = CliRunner().invoke(app, ["down"])
     assert (gone.exit_code, "no" in gone.stderr) == (1 if url else 4, True)
+
+
+def test_programs_that_are_not_there_are_noticed(tmp_path: Path) -> None:
+    from cotenant.app.livesubmit import bodies_of, missing_programs
+
+    (tmp_path / "run.sh").touch()
+    place = {"cwd": str(tmp_path)}
+    there = [["sh", "-c", "true"], ["./run.sh"], [str(tmp_path / "run.sh")]]
+    absent = [["nosuchcmd-1"], ["./nosuch.sh"], ["nosuchcmd-1", "again"]]
+    bodies = [body for words in [*there, *absent] for body in bodies_of(words, place)]
+    bodies += bodies_of(["nosuchcmd-2"], {**place, "env": {"PATH": "/elsewhere"}})
+    assert missing_programs(bodies) == ["nosuchcmd-1", "./nosuch.sh"]

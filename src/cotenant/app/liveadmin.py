@@ -84,7 +84,8 @@ def _meant(state: Path | None) -> tuple[Path, DaemonFile]:
     Raises
     ------
     DeniedError
-        If ``COTENANT_URL`` names another one than runs on the folder: neither is ended.
+        If ``COTENANT_URL`` names another one than runs on the folder: neither is ended. If ``COTENANT_TOKEN``
+        is not its owner's, and no folder was named.
     UnreachableError
         If none runs.
     """
@@ -105,7 +106,21 @@ def _meant(state: Path | None) -> tuple[Path, DaemonFile]:
         )
     if found is None or not runs:
         raise UnreachableError(f"no scheduler runs on {folder}; there is nothing to end")
+    token = os.environ.get("COTENANT_TOKEN", "")
+    if token and state is None and token != _owners_token(folder):
+        raise DeniedError(
+            "down is for whoever runs the scheduler; COTENANT_TOKEN is not the token of its owner. Nothing was ended. "
+            "If it is yours, unset COTENANT_TOKEN or name its state folder (--state DIR)"
+        )
     return folder, found
+
+
+def _owners_token(folder: Path) -> str:
+    """Empty if it cannot be read: who has one all the same is not its owner."""
+    try:
+        return (folder / "token").read_text().strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def _address(url: str) -> tuple[str, str, int | None]:

@@ -56,8 +56,18 @@ def resume(
     """Let jobs that were suspended by hand go on as soon as there is room."""
     ask_each(
         state, jobs, everything, "resume", key=key, as_json=as_json,
-        told=lambda job: f"{job_title(job)} may go on",
+        told=lambda job: f"{job_title(job)} {_resumed(job.status)}",
     )  # fmt: skip
+
+
+def _resumed(status: str) -> str:
+    """What it means to a job that it may go on, by how it stood.
+
+    >>> _resumed("held"), _resumed("running"), _resumed("waiting")
+    ('may go on', 'was not suspended by hand: it runs', 'was not suspended by hand: it waits for room')
+    """
+    stood = {"running": "it runs", "waiting": "it waits for room", "suspended": "it waits for room"}
+    return f"was not suspended by hand: {stood[status]}" if status in stood else "may go on"
 
 
 def cancel(

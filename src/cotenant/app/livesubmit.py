@@ -132,6 +132,10 @@ def submit(  # noqa: PLR0917 - one parameter for each option
     bodies = bodies_of(words or [], options)
     if not after and (state is not None or not os.environ.get("COTENANT_URL")):
         check_folders(bodies)
+        for program in missing_programs(bodies):
+            note(
+                f"{in_row(program)}: no such program where you look for one (PATH); the job fails unless the scheduler finds it"
+            )
     with asking(state) as client:
         if after:
             numbers = [client.find(other).id for other in after]
@@ -219,6 +223,18 @@ def check_folders(bodies: Sequence[Mapping[str, Any]]) -> None:
             raise ConfigError(
                 f'job "{body["name"]}" [cwd]: no folder {body["cwd"]}; make it, or give another (--cwd DIR)'
             )
+
+
+def missing_programs(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Programs that are not to be found here, each once; of jobs with a ``PATH`` of their own nobody knows."""
+    found: dict[str, None] = {}
+    for body in bodies:
+        program = str((body.get("command") or [""])[0])
+        if not program or "PATH" in body.get("env", {}) or shutil.which(program):
+            continue
+        if os.sep not in program or not (Path(body["cwd"]) / program).exists():
+            found[program] = None
+    return list(found)
 
 
 def _file_body(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:

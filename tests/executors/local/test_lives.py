@@ -218,8 +218,9 @@ def test_a_job_that_can_saves_and_is_suspended_and_goes_on(lab: Lab) -> None:
     code = (
         STATUS
         + """
-page = status()
 start = 5 if os.environ.get("COTENANT_RESUME") else 0
+while start and not os.path.exists(os.environ["COTENANT_STATE"] + "/go"): time.sleep(0.01)
+page = status()
 struct.pack_into("<QQ", page, 8, start, 7); struct.pack_into("<Q", page, 40, 3)
 print("started at", start, flush=True)
 for step in range(start + 1, 8):
@@ -239,6 +240,10 @@ for step in range(start + 1, 8):
     ended = lab.ended(host)
     assert (ended.outcome, ended.steps) == ("suspended", 5)
     host.launch(job(code, serial=1, resume=True))
+    # Before it tells of itself, it is told as it was left: so many steps, of so many.
+    lab.until(host, lambda r: isinstance(r, Progress) and r.serial == 1 and (r.steps, r.total) == (5, 7))
+    (go,) = lab.folder.glob("**/saved")
+    go.with_name("go").touch()
     ended = lab.ended(host)
     assert (ended.outcome, ended.steps) == ("done", 2), "steps of this start alone"
     assert lab.output(serial=1) == "started at 5\n"

@@ -130,6 +130,9 @@ def _earlier(state_dir: str, launch: Launch) -> dict[str, Any]:
         if found.get("state_step") or found.get("save_s"):
             return {
                 "base_steps": int(found.get("state_step", 0)),
+                "base_total": layout.total_steps(
+                    f"{layout.attempt_folder(state_dir, launch.id, serial)}/status"
+                ),
                 "save_s": float(found.get("save_s", 0.0)),
             }
     return {}

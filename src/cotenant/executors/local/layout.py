@@ -45,6 +45,7 @@ __all__ = [
     "read_word",
     "start_ticks",
     "stat_fields",
+    "total_steps",
     "write_into_room",
     "write_json",
     "write_or_use_room",
@@ -78,6 +79,13 @@ def job_folder(state_dir: str, job_id: int) -> str:
 def attempt_folder(state_dir: str, job_id: int, serial: int) -> str:
     """Everything of one start of a job."""
     return f"{job_folder(state_dir, job_id)}/serial-{int(serial)}"
+
+
+def total_steps(status: str) -> int:
+    """Steps of the whole job, as one of its starts left it in its status file; 0 if it did not say, or the file is gone."""
+    with contextlib.suppress(OSError), open(status, "rb") as file:  # noqa: PTH123
+        return int.from_bytes(file.read(TOTAL_AT + 8)[TOTAL_AT:], "little")
+    return 0
 
 
 def boot_id() -> str:

@@ -89,7 +89,7 @@ class Sampler:
             attempt=attempt.attempt,
             serial=attempt.serial,
             steps=base + reading.steps,
-            total=reading.total,
+            total=reading.total or (int(attempt.spec.get("base_total", 0)) if base else 0),
             step_s=step_s,
             cpu_s=round(cpu_s, 3),
             memory_bytes=memory,
