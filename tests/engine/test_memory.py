@@ -54,7 +54,7 @@ class _Watch:
                 self.loop.stop()
 
 
-@pytest.mark.parametrize(("policy", "most"), [("fifo", 570), ("backfill", 590), ("colocate", 620)])
+@pytest.mark.parametrize(("policy", "most"), [("fifo", 580), ("backfill", 590), ("colocate", 620)])
 def test_a_blocked_job_costs_no_more_than_so_many_bytes(policy: str, most: int) -> None:
     """The job, its record, its label and numbers, and its places in queue, table and the policy's own lines."""
     workload, watch = _workload(), _Watch()

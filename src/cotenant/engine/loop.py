@@ -29,6 +29,7 @@ from cotenant.engine.watch import watched
 from cotenant.errors import PolicyError
 from cotenant.model import events as ev
 from cotenant.model import rules
+from cotenant.model.asking import within
 from cotenant.model.cluster import Cluster
 from cotenant.model.events import Ended, Started, Submitted
 from cotenant.model.placement import WHOLE, Placement
@@ -339,7 +340,7 @@ class Loop:
         self._starts_now += 1
         resumed = record.suspended
         attempt = record.attempt if resumed else record.attempt + 1
-        told = None if share is WHOLE else share
+        told = None if share is WHOLE else within(share, record.job)
         event = Started(now, job_id, attempt, devices, told, resumed, decision.why, node)
         # As _happen, without the call: most decisions are starts.
         self._buffer.append(event)
@@ -373,6 +374,9 @@ class Loop:
         refusal = check(self.state.books, record, devices, share, now)
         if refusal is not None or record is None:
             return refusal
+        share = within(share, record.job)
+        if share is not decision.share and record.place == Placement(devices, share):
+            return UNCHANGED
         told = None if share is WHOLE else share
         if moves:
             self._happen(ev.Moved(now, record.id, record.attempt, devices, told, decision.why))

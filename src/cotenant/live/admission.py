@@ -78,7 +78,13 @@ def asked_of(accepted: Accepted) -> JobFile:
 
 def _completed(asked: JobFile, job: Job, tenant: str) -> Job:
     memory = job.memory_bytes or (memory_of_model(job.model) if job.gpus else 0)
-    return msgspec.structs.replace(job, tenant=tenant, memory_bytes=memory, user=asked.user or tenant)
+    return msgspec.structs.replace(
+        job,
+        tenant=tenant,
+        memory_bytes=memory,
+        user=asked.user or tenant,
+        compute_limit_milli=limit_milli(asked),
+    )
 
 
 def _check_words(asked: JobFile, where: str) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from cotenant.model.jobs import Job
 from cotenant.model.liveports import Launch, Progress, StopMode
 from cotenant.model.placement import Placement
-from cotenant.runs.jobfile import JobFile, limit_milli
+from cotenant.runs.jobfile import JobFile
 
 __all__ = ["Former", "Patience", "Run", "Want", "goes_on_itself", "launch_of", "stop_mode"]
 
@@ -169,9 +169,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
 
 def launch_of(run: Run, asked: JobFile, epoch: int) -> Launch:
     """All that is needed to start the run's process."""
-    job, share = run.job, run.place.share
-    if share.mode != "exclusive" and share.compute_limit_milli > (limit := limit_milli(asked)):
-        share = msgspec.structs.replace(share, compute_limit_milli=max(limit, share.compute_milli))
+    job = run.job
     return Launch(
         id=job.id,
         attempt=run.attempt,
@@ -181,7 +179,7 @@ def launch_of(run: Run, asked: JobFile, epoch: int) -> Launch:
         cwd=asked.cwd,
         env=asked.env,
         devices=run.place.devices,
-        share=share,
+        share=run.place.share,
         cpu_milli=job.cpu_milli,
         host_memory_bytes=job.host_memory_bytes,
         resume=run.resumed,

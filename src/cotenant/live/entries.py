@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from cotenant.live.views import JobView
+from cotenant.model.asking import asked_share
 from cotenant.model.events import Sampled
 from cotenant.model.jobs import Job
 from cotenant.model.placement import WHOLE, Share
@@ -182,6 +183,7 @@ def view_of(
     job, left = entry.job, entry.left(now)
     ends = None if left is None else (wall(now + left[0]), wall(now + left[1]), wall(now + left[2]))
     speed = entry.sample.co_speed if entry.sample is not None and entry.sample.co_speed else None
+    share = entry.share if entry.devices else asked_share(job)
     return JobView(
         id=job.id,
         name=job.name,
@@ -207,8 +209,8 @@ def view_of(
         measured_speed=speed if entry.status in ("running", "paused", "stopping") else None,
         memory_bytes=entry.share.memory_bytes or job.memory_bytes,
         memory_used_bytes=entry.memory_used_bytes,
-        compute_milli=entry.share.compute_milli if entry.devices else job.compute_milli,
-        compute_limit_milli=entry.share.compute_limit_milli,
+        compute_milli=share.compute_milli,
+        compute_limit_milli=share.compute_limit_milli,
         suspensions=entry.suspensions,
         killed_processes=entry.killed,
         exit_code=entry.exit_code,

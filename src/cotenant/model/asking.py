@@ -14,7 +14,7 @@ from cotenant.model.records import JobRecord
 from cotenant.model.shape import Shape
 from cotenant.model.workers import may_mix
 
-__all__ = ["asked_job", "asked_place", "check_asked", "check_suspend"]
+__all__ = ["asked_job", "asked_place", "asked_share", "check_asked", "check_suspend", "within"]
 
 
 def check_suspend(books: rules.Books, record: JobRecord) -> Refusal | None:
@@ -31,10 +31,10 @@ def asked_job(job: Job, event: ResizeRequested) -> Job | Refusal:
     """The job as its user wants it to be; a refusal if that contradicts itself."""
     asked = {
         name: value
-        for name in ("compute_milli", "memory_bytes", "gpus")
+        for name in ("compute_milli", "compute_limit_milli", "memory_bytes", "gpus")
         if (value := getattr(event, name)) != -1
     }
-    low = {"compute_milli": 1, "memory_bytes": 0, "gpus": 1}
+    low = {"compute_milli": 1, "compute_limit_milli": 1, "memory_bytes": 0, "gpus": 1}
     wrong = {name: value for name, value in asked.items() if value < low[name]}
     if asked.get("compute_milli", 1) > DEVICE_MILLI or not -1 <= event.compute_limit_milli <= DEVICE_MILLI:
         wrong |= {"compute_milli": event.compute_milli, "compute_limit_milli": event.compute_limit_milli}
@@ -43,7 +43,32 @@ def asked_job(job: Job, event: ResizeRequested) -> Job | Refusal:
         wrong["needs_gpus"] = 0
     if job.max_gpus and not job.min_gpus <= gpus <= job.max_gpus:
         wrong |= {"needs_gpus": gpus, "min_gpus": job.min_gpus, "max_gpus": job.max_gpus}
-    return Refusal(Reason.MALFORMED, wrong) if wrong else msgspec.structs.replace(job, **asked)
+    if wrong:
+        return Refusal(Reason.MALFORMED, wrong)
+    found = msgspec.structs.replace(job, **asked)
+    if found.compute_limit_milli < found.compute_milli < DEVICE_MILLI:
+        # A guarantee above the ceiling of before lifts it.
+        return msgspec.structs.replace(found, compute_limit_milli=found.compute_milli)
+    return found
+
+
+def asked_share(job: Job) -> Share:
+    """What a job asks for of each device, for those who look at one that has none.
+
+    >>> share = asked_share(Job(0, "a", 0.0, compute_limit_milli=300))
+    >>> share.compute_milli, share.compute_limit_milli
+    (300, 300)
+    """
+    limit = job.compute_limit_milli
+    return Share("spatial", job.memory_bytes, min(job.compute_milli, limit), limit)
+
+
+def within(share: Share, job: Job) -> Share:
+    """The share that a policy gives a job, below the job's own ceiling."""
+    if share.mode == "exclusive" or share.compute_limit_milli <= job.compute_limit_milli:
+        return share
+    limit = max(job.compute_limit_milli, share.compute_milli)
+    return msgspec.structs.replace(share, compute_limit_milli=limit)
 
 
 def check_asked(record: JobRecord, job: Job, shape: Shape) -> Refusal | None:
@@ -85,7 +110,7 @@ def _asked_share(share: Share, job: Job, event: ResizeRequested) -> Share:
     if share.mode == "exclusive":
         if not 0 <= event.compute_milli < DEVICE_MILLI:
             return share
-        limit = event.compute_limit_milli if event.compute_limit_milli >= 0 else DEVICE_MILLI
+        limit = job.compute_limit_milli
         return Share("spatial", job.memory_bytes, event.compute_milli, max(limit, event.compute_milli))
     milli = event.compute_milli if event.compute_milli >= 0 else share.compute_milli
     limit = event.compute_limit_milli if event.compute_limit_milli >= 0 else share.compute_limit_milli

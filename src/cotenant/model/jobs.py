@@ -69,6 +69,8 @@ class Job(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         Whether it can save its state and go on later.
     determinism : {"none", "D0", "D1", "D2"}
         Grade of reproducibility asked for.
+    compute_limit_milli : int
+        Ceiling for its use of idle compute on each device it shares, whatever a policy allows.
     """
 
     id: int
@@ -95,3 +97,4 @@ class Job(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     deadline_s: float = 0.0
     suspendable: bool = True
     determinism: Determinism = "none"
+    compute_limit_milli: int = 1000
