@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.live.entries import view_of
-from cotenant.live.fold import LiveFold
-from cotenant.live.views import JobView
+from cotenant.live.picture import Picture
 from cotenant.policies.colocate import Colocate
 from cotenant.policies.gaiagpu import GaiaGpu
 from cotenant.testing import FixedForecast
@@ -25,12 +23,10 @@ def begun(m: Any) -> Any:
 
 def shown(m: Any, job_id: int) -> tuple[int, int]:
     """What tables say that a job is guaranteed, and its ceiling."""
-    fold = LiveFold()
-    for event in m.log():
-        fold.fold(event)
-    view: JobView = view_of(
-        fold._entries[job_id], now=m.now(), wall=m.wall, names=str, predicted=None, ahead=0
-    )
+    picture = Picture(m, ("card-0",), ("card",))
+    picture.recall(m.log())
+    view = picture.job(job_id)
+    assert view is not None
     return view.compute_milli, view.compute_limit_milli
 
 
@@ -97,3 +93,20 @@ def test_a_resized_ceiling_holds_for_later_starts(machine: Make, how: str) -> No
         assert len(m.launched) == 2
     m.to(300.0)
     assert (held(m, a), shown(m, a)) == ([(220, 900)] * 2, (220, 900))
+
+
+def test_a_job_without_a_fraction_is_shown_with_what_others_leave_it(machine: Make) -> None:
+    m = begun(machine(Colocate))
+    a = m.submit("a", gib=4, model="x")
+    m.to(5.0)
+    assert held(m, a) == [(0, 1000)] * 2, "guaranteed in the books it would keep others away"
+    assert shown(m, a) == (1000, 1000)
+    m.submit("b", gib=4, gpu_compute="30%", model="x")
+    m.to(10.0)
+    assert (len(m.runs()), shown(m, a)) == (2, (700, 1000))
+    c = m.submit("c", gib=4, gpu_compute_limit="25%", model="x")
+    m.to(15.0)
+    assert (len(m.runs()), shown(m, a), shown(m, c)) == (3, (350, 1000), (250, 250))
+    m.ask("cancel", id=a)
+    m.to(30.0)
+    assert (shown(m, a), shown(m, c)) == ((1000, 1000), (250, 250))

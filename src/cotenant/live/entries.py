@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -11,7 +11,7 @@ from cotenant.live.views import JobView
 from cotenant.model.asking import asked_share
 from cotenant.model.events import Sampled
 from cotenant.model.jobs import Job
-from cotenant.model.placement import WHOLE, Share
+from cotenant.model.placement import WHOLE, Share, counts_on
 from cotenant.model.quantities import format_bytes, format_duration
 from cotenant.report.phrases import facts_in_words
 from cotenant.report.reasons import meaning
@@ -164,6 +164,7 @@ def view_of(
     names: Callable[[int], str],
     predicted: Triple | None,
     ahead: int,
+    beside: Sequence[Sequence[Share]] = ((),),
 ) -> JobView:
     """The job as people see it.
 
@@ -179,11 +180,14 @@ def view_of(
         Its speed beside its present neighbours, as foretold.
     ahead : int
         Waiting jobs before it.
+    beside : sequence
+        For each of its devices, the shares of the others there.
     """
     job, left = entry.job, entry.left(now)
     ends = None if left is None else (wall(now + left[0]), wall(now + left[1]), wall(now + left[2]))
     speed = entry.sample.co_speed if entry.sample is not None and entry.sample.co_speed else None
     share = entry.share if entry.devices else asked_share(job)
+    milli = counts_on(share, beside)
     return JobView(
         id=job.id,
         name=job.name,
@@ -209,7 +213,7 @@ def view_of(
         measured_speed=speed if entry.status in ("running", "paused", "stopping") else None,
         memory_bytes=entry.share.memory_bytes or job.memory_bytes,
         memory_used_bytes=entry.memory_used_bytes,
-        compute_milli=share.compute_milli,
+        compute_milli=milli,
         compute_limit_milli=share.compute_limit_milli,
         suspensions=entry.suspensions,
         killed_processes=entry.killed,

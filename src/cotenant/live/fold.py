@@ -9,7 +9,7 @@ from typing import Any
 from cotenant.live.entries import ENDED, Entry, Triple, ended_words
 from cotenant.model import events as ev
 from cotenant.model.asking import asked_job
-from cotenant.model.placement import WHOLE
+from cotenant.model.placement import WHOLE, Share
 from cotenant.model.plan import Refusal
 from cotenant.report.phrases import facts_in_words
 from cotenant.report.reasons import meaning
@@ -269,6 +269,14 @@ class LiveFold:
     def _awaited(self, event: ev.Awaited) -> None:
         if (entry := self._entries.get(event.id)) is not None:
             entry.after = event.after
+
+    def beside(self, entry: Entry, devices: Sequence[int]) -> list[list[Share]]:
+        """For each of these devices of a job, the shares of the others there; empty once it has ended."""
+        mine, found = entry.job.id, []
+        for device in devices:
+            there = self._on.get(device, [])
+            found.append([self._entries[i].share for i in there if i != mine] if mine in there else [])
+        return found
 
     def _place(self, entry: Entry, devices: tuple[int, ...]) -> None:
         job_id = entry.job.id

@@ -17,6 +17,7 @@ from cotenant.live.entries import ENDED, Entry, Triple, view_of
 from cotenant.live.views import JobView, Resident
 from cotenant.model import events as ev
 from cotenant.model.liveports import Clock, Progress
+from cotenant.model.placement import counts_on
 
 __all__ = ["Asked", "Picture", "Told"]
 
@@ -292,6 +293,7 @@ class Picture(Causes):
             names=self.name_of,
             predicted=predicted,
             ahead=ahead,
+            beside=self.beside(entry, entry.devices),
         )
         return msgspec.structs.replace(found, reason=self._present(entry, ahead).words) if waits else found
 
@@ -310,7 +312,7 @@ class Picture(Causes):
         return Resident(
             id=entry.job.id,
             name=entry.job.name,
-            compute_milli=share.compute_milli,
+            compute_milli=counts_on(share, self.beside(entry, (device,))),
             compute_limit_milli=share.compute_limit_milli,
             memory_bytes=share.memory_bytes or entry.job.memory_bytes,
             mode=share.mode,

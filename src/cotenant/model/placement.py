@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
-__all__ = ["DEVICE_MILLI", "WHOLE", "Mode", "Placement", "Share"]
+__all__ = ["DEVICE_MILLI", "WHOLE", "Mode", "Placement", "Share", "counts_on"]
 
 Mode = Literal["exclusive", "spatial", "time-sliced"]
 DEVICE_MILLI = 1000
@@ -43,6 +44,33 @@ class Share(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 WHOLE = Share()
 """The whole device for oneself."""
+
+
+def counts_on(share: Share, beside: Iterable[Iterable[Share]]) -> int:
+    """Compute that a job may count on, in thousandths of each of its devices, whoever else wants it.
+
+    Its guarantee. Who is side by side with others without one has what they are not guaranteed; several such
+    jobs have equal parts of it.
+
+    Parameters
+    ----------
+    share : Share
+    beside : iterable
+        For each of its devices, the shares of the others there.
+
+    Examples
+    --------
+    >>> rest, fifth = Share("spatial", 1, 0), Share("spatial", 1, 200)
+    >>> counts_on(rest, [[]]), counts_on(rest, [[fifth]]), counts_on(rest, [[fifth, rest]]), counts_on(fifth, [[rest]])
+    (1000, 800, 400, 200)
+    """
+    if share.mode != "spatial" or share.compute_milli:
+        return share.compute_milli
+    least = DEVICE_MILLI
+    for others in beside:
+        given = [other.compute_milli for other in others if other.mode == "spatial"]
+        least = min(least, (DEVICE_MILLI - sum(given)) // (1 + given.count(0)))
+    return min(max(least, 0), share.compute_limit_milli)
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -12,6 +12,7 @@ from cotenant.engine.log import read_log
 from cotenant.errors import InputError
 from cotenant.model import events as ev
 from cotenant.model.jobs import Job
+from cotenant.model.placement import Share
 from cotenant.model.plan import Reason
 from cotenant.model.poolevents import Loaded, Spilled, Stored, TierResized
 from cotenant.model.quantities import format_duration
@@ -190,7 +191,7 @@ class _Story(Waiting):
         if event.resumed and self._own:
             verb = "Started anew, from what it keeps itself,"
         part = event.share
-        share = "whole" if part is None else f"{part.mode}, {part.compute_milli / 10:g} % guaranteed"
+        share = "whole" if part is None else f"{part.mode}, {_counted_on(part)}"
         why = rule(event.why)
         place = where(event.devices, stage.nodes(event.devices))
         self._step(
@@ -333,6 +334,13 @@ class _Story(Waiting):
         why = self._now or (waits[-1].why if waits else "")
         hope = "" if "never fits" in why else " (not now, which is not never)"
         return f"WAITING{' ' if why else ''}{why}; has waited {waited}{end}{hope}."
+
+
+def _counted_on(share: Share) -> str:
+    """What a job may count on beside others."""
+    if share.mode == "spatial" and not share.compute_milli:
+        return "guaranteed what is not its neighbours' there"
+    return f"{share.compute_milli / 10:g} % guaranteed"
 
 
 _TOUCHES = (ev.Started, ev.Ended, ev.Suspended, ev.Moved, ev.Released, ev.Resized, ev.Resettled)

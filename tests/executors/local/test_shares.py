@@ -24,7 +24,7 @@ from cotenant.executors.local.host import LocalHost
 from cotenant.executors.local.trees import TreeClock
 from cotenant.model.liveports import Launch
 from cotenant.model.placement import Share
-from cotenant.shares.backends.base import Backend
+from cotenant.shares.backends.base import Applied, Backend, Want
 from cotenant.shares.backends.cgroup1 import CgroupV1
 from cotenant.shares.backends.plain import DutyCycleBackend, StepGate
 
@@ -311,3 +311,45 @@ def test_a_share_that_a_back_end_refuses_is_no_start(lab: Lab) -> None:
     assert ended.outcome == "not-started" and "no room" in ended.detail
     assert not lab.path(0, "work", "ran").exists()
     assert layout.read_json(str(lab.path(0, "serial-0", "exit.json")))["outcome"] == "not-started"
+
+
+class Weights(StepGate):
+    """Notes the weight that each job has in the kernel."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, int] = {}
+
+    def apply(self, want: Want) -> Applied:
+        self.adjust(want)
+        return super().apply(want)
+
+    def adjust(self, want: Want) -> None:
+        self.now[want.key] = want.weight_milli
+
+    def remove(self, key: str) -> None:
+        self.now.pop(key, None)
+
+
+def test_a_job_without_a_guarantee_has_the_weight_that_others_leave(lab: Lab) -> None:
+    weights, sleeps = Weights(), "import time\ntime.sleep(1000)"
+    host = lab.host(cores=[weights])
+    host.launch(job(sleeps, 0, share=Share("spatial", 0, 0)))
+    lab.started(host, 0)
+    assert weights.now == {"0.0": 1000}, "alone it has the whole device"
+    host.launch(job(sleeps, 1, share=Share("spatial", 0, 300)))
+    lab.started(host, 1)
+    assert weights.now == {"0.0": 700, "1.0": 300}
+    host.launch(job(sleeps, 2, share=Share("spatial", 0, 0, 250)))
+    lab.started(host, 2)
+    assert weights.now == {"0.0": 350, "1.0": 300, "2.0": 250}
+    host.reshare(1, 1, 0, Share("spatial", 0, 800))
+    assert weights.now == {"0.0": 100, "1.0": 800, "2.0": 100}
+    weights.now.clear()
+    later = lab.host(cores=[weights], epoch=2)
+    assert weights.now["0.0"] == 100, "who takes over knows the neighbours"
+    later.stop(1, 1, 0, "kill")
+    lab.ended(later, 1)
+    assert (weights.now["0.0"], weights.now["2.0"]) == (500, 250)
+    later.stop(2, 1, 0, "kill")
+    lab.ended(later, 2)
+    assert weights.now["0.0"] == 1000

@@ -7,6 +7,7 @@ daemon runs, and the gate inside the job the rest.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +16,7 @@ from cotenant.executors.local.devices import Device
 from cotenant.executors.local.gatemeter import GateMeter
 from cotenant.executors.local.layout import alive
 from cotenant.executors.local.trees import TreeClock
-from cotenant.model.placement import DEVICE_MILLI, Share
+from cotenant.model.placement import DEVICE_MILLI, Share, counts_on
 from cotenant.shares.backends.base import Applied, Backend, Want, merged
 from cotenant.shares.backends.elastic import EVERY_S, ElasticController
 
@@ -39,6 +40,8 @@ class Holding:
         self._cores, self._gpus = tuple(cores), tuple(gpus)
         self._controllers: dict[int, ElasticController] = {}
         self._members: dict[int, Attempt] = {}
+        self._here: dict[tuple[int, int], Attempt] = {}
+        self._counted: dict[tuple[int, int], int] = {}
         self._numbers: dict[tuple[int, int], int] = {}
         self._clocks: dict[int, TreeClock] = {}
         self._seen: dict[int, tuple[float, float]] = {}
@@ -55,9 +58,10 @@ class Holding:
         """What the back ends are asked for."""
         held = [self._devices[n] for n in attempt.devices if n in self._devices]
         on_cores = all(device.kind == "cpu" for device in held)
+        share = share or attempt.share
         return Want(
             key=attempt.name,
-            share=share or attempt.share,
+            share=share,
             devices=len(held),
             cores=tuple(sorted({core for device in held for core in device.cores})),
             cpu_milli=int(attempt.spec.get("cpu_milli", 0)),
@@ -65,7 +69,14 @@ class Holding:
             on_cores=on_cores and bool(held),
             uuids=tuple(device.uuid for device in held if device.kind != "cpu"),
             device_bytes=min((device.memory_bytes for device in held), default=0),
+            counts_on_milli=self._counts_on(attempt, share),
         )
+
+    def _counts_on(self, attempt: Attempt, share: Share) -> int:
+        if share.compute_milli:
+            return share.compute_milli
+        others = [other for other in self._here.values() if other.key != attempt.key]
+        return counts_on(share, ([o.share for o in others if n in o.devices] for n in attempt.devices))
 
     def apply(self, attempt: Attempt) -> Applied:
         """Make ready for a start.
@@ -88,18 +99,34 @@ class Holding:
         return merged(parts)
 
     def enter(self, attempt: Attempt) -> None:
-        """The job runs, or its share has changed: its controller knows it from now on."""
+        """The job runs, or its share has changed: its controller and its neighbours' know it from now on."""
+        self._here[attempt.key] = attempt
+        self._join(attempt)
+        self._divide()
+
+    def _join(self, attempt: Attempt) -> None:
         share = attempt.share
+        milli = self._counted[attempt.key] = self._counts_on(attempt, share)
         if not self._by_words(attempt):
-            attempt.write_share(share.compute_milli, 0, DEVICE_MILLI)
+            attempt.write_share(milli, 0, DEVICE_MILLI)
             return
         number = self._numbers.setdefault(attempt.key, self._next)
         self._next += number == self._next
         self._members[number] = attempt
         for device in attempt.devices:
             controller = self._controllers.setdefault(device, ElasticController())
-            controller.join(number, share.compute_milli, share.compute_limit_milli)
+            controller.join(number, milli, share.compute_limit_milli)
         self._write()
+
+    def _divide(self) -> None:
+        """Somebody came, went, or has another share: jobs that have what others leave have more, or less."""
+        for key, attempt in list(self._here.items()):
+            if self._counted[key] == self._counts_on(attempt, attempt.share):
+                continue
+            for backend in self.backends(attempt):
+                with contextlib.suppress(OSError):  # its group may be gone just now
+                    backend.adjust(self.want(attempt))
+            self._join(attempt)
 
     def adjust(self, attempt: Attempt, share: Share) -> None:
         """Change the share of a job that runs.
@@ -116,6 +143,7 @@ class Holding:
 
     def lift(self, attempt: Attempt) -> None:
         """A job that is to leave may use what it can, so that it leaves soon."""
+        self._here.pop(attempt.key, None)
         for backend in self.backends(attempt):
             if backend.enforcement.adjustable:
                 backend.adjust(self.want(attempt, Share("exclusive", attempt.share.memory_bytes)))
@@ -124,6 +152,12 @@ class Holding:
         """The job has ended."""
         for backend in self.backends(attempt):
             backend.remove(attempt.name)
+        self._here.pop(attempt.key, None)
+        self._counted.pop(attempt.key, None)
+        self._out(attempt)
+        self._divide()
+
+    def _out(self, attempt: Attempt) -> None:
         number = self._numbers.pop(attempt.key, None)
         if number is None:
             return
@@ -207,7 +241,7 @@ class Holding:
             before = attempt.allowed
             attempt.allowed = allowed
             attempt.write_share(
-                attempt.share.compute_milli, 0 if duty else allowed, allowed if duty else DEVICE_MILLI
+                self._counted[attempt.key], 0 if duty else allowed, allowed if duty else DEVICE_MILLI
             )
             # A shepherd whose job was free sleeps: it must be told that this is over.
             if duty and (before >= DEVICE_MILLI) != (allowed >= DEVICE_MILLI):

@@ -58,6 +58,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
         Of the devices, where they are GPUs.
     device_bytes : int
         Memory of one device; 0 unknown.
+    counts_on_milli : int
+        Compute that it may count on, in thousandths of each device; -1: what its share guarantees.
     """
 
     key: str
@@ -69,6 +71,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     on_cores: bool = True
     uuids: tuple[str, ...] = ()
     device_bytes: int = 0
+    counts_on_milli: int = -1
 
     @property
     def compute_cores(self) -> float | None:
@@ -86,7 +89,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
         """Claim on contended cores, in thousandths of a core."""
         if not self.on_cores:
             return max(self.cpu_milli, 1000)
-        part = self.share.compute_milli if self.share.mode == "spatial" else DEVICE_MILLI
+        part = self.share.compute_milli if self.counts_on_milli < 0 else self.counts_on_milli
+        part = part if self.share.mode == "spatial" else DEVICE_MILLI
         return max(part * max(len(self.cores), 1), 1)
 
     @property
