@@ -348,3 +348,17 @@ def test_of_a_job_that_outlives_what_was_expected_no_end_is_foreseen() -> None:
     assert view is not None and view.reason == "", "it has made its steps, and is about to end"
     picture.see([ev.Paused(21.0, 0, 1, True)])
     assert picture.job(0).reason == "stopped by signal; it holds its memory"  # type: ignore[union-attr]
+
+
+def test_when_an_elastic_job_gives_devices_is_told_to_who_waits_for_them() -> None:
+    picture, _ = made()
+    wide = job(0, min_gpus=1, max_gpus=2)
+    picture.see([ev.Submitted(0.0, wide), ev.Started(0.0, 0, 1, (0, 1))])
+    picture.see([ev.Submitted(1.0, job(1)), ev.Held(1.0, 1, Reason.ISOLATION, {"free_gpus": 0})])
+    apart = "not now: it may not share with the jobs of others that are there (--sharing)"
+    assert picture.job(1).reason == f"{apart} (free gpus 0)"  # type: ignore[union-attr]
+    picture.quantum_s = 300.0
+    when = "; job 0, elastic on 2 devices, gives none of them before it has worked for 5m at a stretch"
+    assert picture.job(1).reason == f"{apart}{when} (free gpus 0)"  # type: ignore[union-attr]
+    picture.see([ev.Resized(2.0, 0, 1, (0,), in_place=True), ev.Resettled(3.0, 0, 1, (0,))])
+    assert "elastic" not in picture.job(1).reason  # type: ignore[union-attr]

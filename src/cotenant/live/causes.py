@@ -14,6 +14,7 @@ import msgspec
 from cotenant.live.entries import ENDED, Entry, saved_words, sentence
 from cotenant.live.fold import LiveFold
 from cotenant.model.plan import Reason
+from cotenant.model.quantities import format_duration
 from cotenant.report.phrases import facts_in_words, plural
 from cotenant.report.reasons import meaning
 
@@ -40,7 +41,15 @@ class Present(msgspec.Struct, frozen=True):
 
 
 class Causes(LiveFold):
-    """The part of the picture that says why jobs wait. Not locked: who asks holds the lock."""
+    """The part of the picture that says why jobs wait. Not locked: who asks holds the lock.
+
+    Attributes
+    ----------
+    quantum_s : float
+        So long the policy lets a job work at a stretch before it takes devices from it; 0: not known.
+    """
+
+    quantum_s = 0.0
 
     def name_of(self, device: int) -> str:
         """What a device is called."""
@@ -69,10 +78,22 @@ class Causes(LiveFold):
         if reason == Reason.BEHIND_HEAD and ahead:
             told = f"{plural(ahead, 'job')} {'is' if ahead == 1 else 'are'} ahead of it in the queue"
         else:
-            told = meaning(reason) + (f" ({facts_in_words(facts)})" if facts else "")
+            beside = self._giver(entry) if reason in _BESIDE or reason in _SHORT else ""
+            told = meaning(reason) + beside + (f" ({facts_in_words(facts)})" if facts else "")
         if reason in _SHORT and entry.job.gpus and (drained := self._drained_words()):
             told = f"{drained}; {told}"
         return Present(reason, facts, f"{saved_words(entry)}not now: {told}")
+
+    def _giver(self, entry: Entry) -> str:
+        """Of an elastic job that could do with fewer devices, when it may be made to; empty if there is none."""
+        if not entry.job.gpus or not self.quantum_s:
+            return ""
+        on = sorted({job_id for ids in self._on.values() for job_id in ids} - {entry.job.id})
+        for one in map(self._entries.__getitem__, on):
+            if one.status == "running" and one.job.max_gpus and len(one.devices) > one.job.min_gpus:
+                held, worked = plural(len(one.devices), "device"), format_duration(self.quantum_s)
+                return f"; job {one.job.id}, elastic on {held}, gives none of them before it has worked for {worked} at a stretch"
+        return ""
 
     def _cause(self, entry: Entry, ahead: int) -> tuple[str, dict[str, Any]]:
         """A reason and its numbers; both empty if nothing is known that keeps it."""

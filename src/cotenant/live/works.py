@@ -85,6 +85,8 @@ class Works:
             [d.device_type for d in self._devices],
             asked=self._asked,
         )
+        if hasattr(policy, "resize_gain"):  # who takes devices from elastic jobs
+            self.picture.quantum_s = float(policy.quantum_s)
         self._wishes = Wishes()
         self._host = TappedHost(self._made_host(ground), self.picture.report)
         self._host.first([DeviceGone(device=d.device, up=False, cause="not found") for d in self._missing])
