@@ -19,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+# As in the processes of a run; PyTorch reads it once, when it is imported.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
 # A busy machine may take its time over an example; by default 200 ms are an error.
 settings.register_profile(
     "suite", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -88,7 +88,8 @@ def main() -> None:
             scheduler.step()
         if step.last and run.first:
             print(f"epoch {step.epoch}: loss {step.mean('loss'):.6f}, accuracy {evaluate(model, test):.3f}")
-            torch.save(model.state_dict(), os.environ.get("WEIGHTS", "shapes.pt"))
+    if run.first:  # after the loop: if the first process dies in it, another one is the first here
+        torch.save(model.state_dict(), os.environ.get("WEIGHTS", "shapes.pt"))
 
 
 if __name__ == "__main__":

@@ -200,5 +200,10 @@ def train(options: dict[str, Any]) -> None:
             state["loss"] = step.mean("loss")
             with Path(options["log"]).open("a") as file:
                 file.write(f"{step.number} {training.digest(state)} {run.processes} {os.getpid()}\n")
+    if "final" in options:
+        time.sleep(options["final"])
+        full = whole(model.state_dict())
+        if run.first:
+            Path(options["log"] + ".final").write_text(training.digest(full))
     if run.first:
         Path(options["log"] + ".grade").write_text(str(run.grade))

@@ -82,6 +82,19 @@ def test_the_first_is_killed_as_it_writes_the_last_state(play: Any, tmp_path: Pa
     assert play.together(2, state=str(state), log=str(tmp_path / "again")) == []
 
 
+@pytest.mark.parametrize(("step", "code"), [(3, 0), (9, 137)])
+def test_the_first_is_killed_as_it_writes_in_a_step(play: Any, tmp_path: Path, step: int, code: int) -> None:
+    alone = play.alone()
+    assert len(alone) == 10
+    weights, error = tmp_path / "weights", tmp_path / "error"
+    kill = {"flag": str(tmp_path / "killed"), "where": "script", "step": step, "name": "0"}
+    assert play.together(2, kill=kill, weights=str(weights), error=str(error)) == alone
+    assert play.code == code, play.told
+    assert f"the first process was killed in step {step}, after the turns" in error.read_text()
+    assert ("killed in the last step" in " ".join(play.told)) == bool(code)
+    assert weights.exists()  # what follows the loop is done by the other, which is the first then
+
+
 def test_the_first_leaves_after_the_last_step_without_a_word(play: Any) -> None:
     alone = play.alone()
     assert play.together(2, crash_after=len(alone) - 1, crash="0") == alone
@@ -184,7 +197,9 @@ def test_killed_when_one_has_the_step_and_another_not(play: Any, tmp_path: Path,
     assert [int(line[0]) for line in lines] == [number for number in range(10) if number != step]
     assert [line[1] for line in lines] == [alone[int(line[0])] for line in lines]
     assert flag.read_text() == str(step + 1)  # by one that had applied it meanwhile
-    assert play.code == 0
+    assert play.code == (
+        137 if step == 9 else 0
+    )  # what the first prints and writes in the last step is missing
     first, second = (torch.load(path, weights_only=True) for path in ends)
     assert all(torch.equal(first[name], second[name]) for name in first)
 

@@ -123,7 +123,7 @@ def test_killed_at_any_moment_it_begins_again_from_the_last_checkpoint(
     with contextlib.suppress(AssertionError):  # steps after the last checkpoint are done twice
         sharded(3, on_poll=on_poll, every=2, sleep=0.06, log=log, **options)
     lines = play.lines({"log": log})
-    late = "after the last step: what the first process does" in " ".join(play.told)
+    late = "may not be done" in " ".join(play.told)
     assert play.code == (137 if late else 0), (killed, play.told)
     assert killed
     assert {int(line[0]) for line in lines} == set(range(len(expected)))
@@ -186,6 +186,27 @@ def test_a_sum_over_shards_is_told_or_refused(play: Any, sharded: Any, tmp_path:
     log = str(tmp_path / "none")
     assert sharded(2, "none", epochs=1, log=log) == expected
     assert Path(log + ".grade").read_text() == "bitwise"
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_killed_while_all_make_the_final_model(
+    play: Any, sharded: Any, tmp_path: Path, capfd: Any, killed: int
+) -> None:
+    log, folder, gone = str(tmp_path / "final"), str(tmp_path / "state"), list[str]()
+
+    def on_poll(supervisor: Any, steps: int) -> None:
+        if supervisor._board.finished and not gone:
+            gone.append(supervisor.members[killed])
+            os.kill(supervisor.running[gone[0]], signal.SIGKILL)
+
+    sharded(2, epochs=1, log=log, state=folder, final=2.0, on_poll=on_poll)
+    assert play.code == 137, play.told
+    assert "start the run again for that alone" in " ".join(play.told)
+    assert "Traceback" not in capfd.readouterr().err
+    assert not Path(log + ".final").exists()
+    assert sharded(2, epochs=1, log=str(tmp_path / "again"), state=folder, final=0.0) == []
+    assert play.code == 0
+    assert (tmp_path / "again.final").exists()
 
 
 def test_who_is_late_at_the_last_step_still_does_what_the_script_does_then(

@@ -211,6 +211,7 @@ def main(options: dict[str, Any]) -> None:
                 file.write(f"{step.number} {digest(state)} {run.processes} {pid} {parts}\n")
         elif options.get("draw"):
             torch.rand(1)
+        die_if(options, step.number, "script")
         if step.number == options.get("crash_after") and options.get("crash", name) == name:
             os._exit(0)
         if step.number == options.get("terminate"):

@@ -50,6 +50,11 @@ class Board:
         return self._has("finished")
 
     @property
+    def missed(self) -> bool:
+        """Whether the first process was killed in the last step, which the others have finished."""
+        return self._has("missed")
+
+    @property
     def stopping(self) -> bool:
         """Whether all were asked to save and leave; one of them may have asked."""
         return bool(self._store.get("stop") == b"1")
@@ -115,6 +120,10 @@ class Board:
     def left(self) -> None:
         """One has left its loop early: nobody is to wait for it."""
         self._store.set("left", "1")
+
+    def late_death(self) -> None:
+        """One was killed after the last step: what waits for it in the script's end need not."""
+        self._store.set("late-death", "1")
 
     def tell(self) -> None:
         """All are to say what they do."""

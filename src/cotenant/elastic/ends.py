@@ -47,6 +47,8 @@ class Ends:
     def unended(self, name: str, what: str = "after the last step") -> None:
         """It was killed, or has left for another to take its place, and nobody can: others may have left with the state."""
         code = self._codes[name]
+        if code < 0:
+            self._board.late_death()
         text = f"process {name} {f'was killed by signal {-code}' if code < 0 else 'left'} {what}"
         if name != self._first():
             self._tell(text)
@@ -55,12 +57,18 @@ class Ends:
             f"{text}: what the first process does at the end of the script may not be done; with"
             " elastic.Run(state=...), start the run again for that alone"
         )
-        self._failed = 128 - code if code < 0 else 1
+        self._failed = self._signal()
 
     def code(self, *, left: bool) -> int:
         """Of the run, whose last process has ended: finished, left early, or stopped."""
         first = self._first()
         if self._board.finished:
+            if self._board.missed and not self._failed:
+                self._end(
+                    "the first process was killed in the last step: what it prints or writes in that step may be missing;"
+                    " the model is in the folder of elastic.Run(state=...), if there is one"
+                )
+                self._failed = self._signal()
             return self._failed
         if left:
             if self._codes.get(first, 0) < 0:
@@ -68,12 +76,15 @@ class Ends:
             return self._failed
         if not first or self._board.saved or not self._killed:
             return SUSPENDED
-        signal = -self._codes[self._killed]
         self._end(
-            f"process {self._killed} was killed by signal {signal} before the state was saved: what was done since the last"
+            f"process {self._killed} was killed by signal {self._signal() - 128} before the state was saved: what was done since the last"
             " checkpoint is lost; start the run again to go on from there"
         )
-        return 128 + signal
+        return self._signal()
+
+    def _signal(self) -> int:
+        """The code of a run that failed because one was killed, the last one if several were."""
+        return 128 - self._codes[self._killed] if self._killed else 1
 
     def _first(self) -> str:
         return self._firsts.get(self._board.begun, "")

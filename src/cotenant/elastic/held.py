@@ -29,8 +29,9 @@ class Held:
     place : Place
     contexts : list of Context
         Of all logical workers, as they were after the last step.
-    rank, saved : int
-        ``saved`` are the steps that the last checkpoint holds, -1 if there is none.
+    rank, saved, missed : int
+        ``saved`` are the steps that the last checkpoint holds, ``missed`` is the last step that the first process did
+        not live to end, though the others did; -1 if there is none.
     grade : Grade
     parameters : list of Parameter
         Those that take gradients.
@@ -55,7 +56,7 @@ class Held:
         self.settings, self.loader, self.objects = settings, loader, objects
         self.place = Place()
         self._member = Member.from_environment()
-        self.rank, self.saved = 0, -1
+        self.rank, self.saved, self.missed = 0, -1, -1
         self.grade = identity.Grade.BITWISE
         self.in_turns = False
         self.parameters = [p for p in model.parameters() if p.requires_grad]

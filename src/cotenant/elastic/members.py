@@ -2,11 +2,12 @@
 
 The supervisor keeps the store. Keys that it writes: ``generation`` (number of the newest), ``members/G``
 (their names, in order of rank), ``retire/NAME``, ``lost/G``, ``stop``, ``checkpoint`` (how many were
-ordered), ``all-killed`` (once nobody was left), ``left`` (one has left the loop early, as all will), ``tell``
-(processes are to say what they do). Keys that processes write: ``ready/NAME`` (waits for a generation after
+ordered), ``all-killed`` (once nobody was left), ``left`` (one has left the loop early, as all will), ``late-death``
+(one was killed after the last step), ``tell`` (processes are to say what they do). Keys that processes write: ``ready/NAME`` (waits for a generation after
 this one), ``here/G/NAME``, ``go/G``, ``in/NAME`` (is part of this one, and has the state of the run),
 ``begun`` (the newest generation with such a process), ``at/NAME`` (what it does), ``broken/G``, ``saved/G``
-(the state, by its first process, so that all can leave), ``finished`` (the last step is done, and saved).
+(the state, by its first process, so that all can leave), ``past`` (steps that the first process has been
+through), ``finished`` (the last step is done, and saved), ``missed`` (but its first process was not through).
 """
 
 from __future__ import annotations
@@ -250,6 +251,16 @@ class Member:
         """Whether another has done the last step; for a thread that watches."""
         return bool(self._watching.check(["finished"]))
 
-    def finish(self) -> None:
-        """Tell that the last step is done: no generation must follow."""
+    def finish(self, *, whole: bool = True) -> None:
+        """Tell that the last step is done: no generation must follow; and whether the first process did all of it."""
+        if not whole:
+            self._store.set("missed", "1")
         self._store.set("finished", "1")
+
+    def passed(self, steps: int) -> None:
+        """Tell that the first process has been through the script of so many steps."""
+        self._store.set("past", str(steps))
+
+    def past(self) -> int | None:
+        """So many; None if that was not told."""
+        return int(self._store.get("past")) if self.has("past") else None

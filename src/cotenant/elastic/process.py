@@ -11,9 +11,10 @@ from cotenant.elastic import scan
 from cotenant.elastic.contexts import Context, use
 from cotenant.elastic.exchange import Broken, Group, from_bytes, to_bytes
 from cotenant.elastic.gradients import share
+from cotenant.elastic.heirs import finish, inherit
 from cotenant.elastic.held import Held
 from cotenant.elastic.hung import END, EXCHANGE, SCRIPT, TURNS
-from cotenant.elastic.members import Finished, Member, Orders, Retired
+from cotenant.elastic.members import Finished, Orders, Retired
 from cotenant.elastic.parts import WHOLE, Aside, Batches, Given, Part, Record
 from cotenant.elastic.reduction import Stages, Stagings
 from cotenant.elastic.sampling import NOTHING, Data, Mark
@@ -138,6 +139,11 @@ class Process(Held):
         self.place = Place(step + 1, epoch + whole, 0 if whole else index + 1)
         self.part, self.record = 0, None
         self._batches.stepped(epoch=whole)
+        self._pass()
+
+    def _pass(self) -> None:
+        if self._member is not None and self.rank == 0 and self.size > 1:
+            self._member.passed(self.place.step)
 
     def boundary(self, *, end: bool) -> bool:
         """Between two steps: save, leave, meet the others anew; True if there is nothing more to do."""
@@ -158,21 +164,10 @@ class Process(Held):
             except Finished:
                 return True
         if self._member is not None and end:
-            self._finish_run(self._member)
+            finish(self, self._member, self._join)
         elif self._member is not None and orders.generation > self._member.generation:
             self._join()
         return False
-
-    def _finish_run(self, member: Member) -> None:
-        # Told only once the last state is written: if the first dies before, another is the first, and writes it.
-        while self.rank > 0 and not member.finished():
-            try:
-                self._join()
-            except Finished:
-                return
-        self.save()
-        if self.rank == 0:
-            member.finish()
 
     # -- turns -----------------------------------------------------------------------
 
@@ -368,11 +363,8 @@ class Process(Held):
                 self._group.close()
                 self._group = None
             group = member.join()
-            if group.size > self.settings.leaves and not member.handover:
-                raise InputError(
-                    f"{group.size} processes, {self.settings.leaves} at most: raise elastic.Run(max_processes=...) or"
-                    " start fewer"
-                )
+            if not member.handover:
+                scan.check_size(group.size, self.settings.leaves)
             scan.check_devices(self._all, group.size)
             self._group = group
             try:
@@ -383,8 +375,11 @@ class Process(Held):
             member.inside()
             if not member.handover:
                 break
-        self.broken = False
+        self.broken, follows = False, self.joined and self.rank > 0
         self._settle(group)
+        if follows and self.rank == 0:
+            inherit(self, member)
+        self._pass()
 
     def _settle(self, group: Group | None) -> None:
         self.rank, self.size = (0, 1) if group is None else (group.rank, group.size)

@@ -64,6 +64,14 @@ def check_model(model: Any, *, rows: bool = True) -> None:
         raise InputError(f"this model cannot be elastic: {'; '.join(found)}")
 
 
+def check_size(processes: int, most: int) -> None:
+    """Raise ``InputError`` if a generation has more processes than the run can share its workers out to."""
+    if processes > most:
+        raise InputError(
+            f"{processes} processes, {most} at most: raise elastic.Run(max_processes=...) or start fewer"
+        )
+
+
 def check_devices(parameters: Iterable[Any], processes: int) -> None:
     """See that several processes can exchange the gradients of these parameters.
 

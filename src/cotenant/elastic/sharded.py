@@ -135,7 +135,7 @@ class Sharding:
         deadline = time.monotonic() + _TOLD_S
         while self.member is not None and time.monotonic() < deadline:
             # One that is not part of the next generation may be gone, which is told to nobody.
-            if self.member.newest() > self.member.generation:
+            if self.member.newest() > self.member.generation or self.member.has("late-death"):
                 self.leave()
             time.sleep(_WATCH_S)
 

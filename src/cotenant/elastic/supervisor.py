@@ -316,7 +316,9 @@ class Supervisor:
         self._account.killed(-code)
         if member and not self._members:
             self._board.all_killed()
-        self._tell(f"process {name} was killed by signal {-code}")
+        self._tell(
+            f"process {name} was killed by signal {-code} ({self._deaths} of {self._restarts} that are replaced)"
+        )
         if self._deaths > self._restarts:
             self._end(f"{self._deaths} processes were killed, --restarts {self._restarts}: it ends")
             self._code = 128 - code
@@ -336,7 +338,9 @@ class Supervisor:
         for slot in [] if self._stopping or self._left else free:
             self._launch(slot)
         # Who has not joined has nothing that others need.
-        self._drop([name for name in over if name not in self._members])
+        for name in [name for name in over if name not in self._members]:
+            self._tell(f"process {name} is not wanted any more, and had not joined yet: it is ended")
+            self._drop([name])
         members = [name for name in held if name in self._members]
         staying = [name for name in members if name not in over]
         # Nobody leaves before all who stay have the state.

@@ -68,6 +68,10 @@ class Telling:
         self._kept = self._process.saved
         self._begin()
         process = self._process
+        if process.rank == 0 and process.place.step and process.saved == process.place.step < self._total:
+            sys.stderr.write(
+                f"cotenant: goes on from saved state, after {process.saved} of {self._total} steps\n"
+            )
         if process.rank == 0 and process.place.step == 0 and process.all_killed():
             way = "elastic.Run(state=...) keeps checkpoints"
             if process.settings.folder is not None:

@@ -137,10 +137,11 @@ def verify(state: StateFile) -> None:
     except OSError as error:
         raise StateError(f"{state.path}: saved state cannot be read: {error.strerror or error}") from None
     if digest.hexdigest() != state.digest:
+        older = [other.step for other in list_states(state.path.parent) if other.step < state.step]
+        way = f"the one of step {max(older)}" if older else "the start: there is no older one"
         raise StateError(
             f"{state.path}: saved state is truncated or damaged: its {size} bytes have SHA-256"
-            f" {digest.hexdigest()[:12]}..., {state.digest[:12]}... were written; delete it to begin from an"
-            " older state, or from the start"
+            f" {digest.hexdigest()[:12]}..., {state.digest[:12]}... were written; delete it to begin from {way}"
         )
 
 
