@@ -208,8 +208,8 @@ def test_a_number_out_of_range_is_told(tmp_path: Path) -> None:
     supervisor = Supervisor([], 1, 3, control=wanted, tell=told.append, start=start)
     for number, words in (
         (9, ["9 wanted, this run takes 1 to 3 processes: 3 it is"]),
-        (2, []),
-        (0, ["0 wanted"]),
+        (2, ["process 2 is not wanted any more, and had not joined yet"]),
+        (0, ["0 wanted", "process 1 is not wanted any more"]),
     ):
         wanted.write_text(f"{number}\n")
         supervisor.poll()

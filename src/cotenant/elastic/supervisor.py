@@ -317,7 +317,7 @@ class Supervisor:
         if member and not self._members:
             self._board.all_killed()
         self._tell(
-            f"process {name} was killed by signal {-code} ({self._deaths} of {self._restarts} that are replaced)"
+            f"process {name} was killed by signal {-code} (restart {self._deaths} of {self._restarts})"
         )
         if self._deaths > self._restarts:
             self._end(f"{self._deaths} processes were killed, --restarts {self._restarts}: it ends")
