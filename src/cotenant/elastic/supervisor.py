@@ -316,9 +316,7 @@ class Supervisor:
         self._account.killed(-code)
         if member and not self._members:
             self._board.all_killed()
-        self._tell(
-            f"process {name} was killed by signal {-code} (restart {self._deaths} of {self._restarts})"
-        )
+        self._tell(f"process {name} was killed by signal {-code} ({self._deaths} of {self._restarts} deaths)")
         if self._deaths > self._restarts:
             self._end(f"{self._deaths} processes were killed, --restarts {self._restarts}: it ends")
             self._code = 128 - code
