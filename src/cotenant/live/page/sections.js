@@ -144,7 +144,7 @@ function progress(j) {
 
 function ends(j) {
   if (j.ended) return clock(j.ended);
-  return j.ends_at ? `about ${clock(j.ends_at[0])}, ${clock(j.ends_at[1])} to ${clock(j.ends_at[2])}` : "";
+  return j.ends_at ? `about ${clock(j.ends_at[0])}, ${clock(j.ends_at[1])} to ${clock(j.ends_at[2])}` : j.status === "running" ? shown(j.reason) : "";
 }
 
 // -- pictures and actions --------------------------------------------------------------
