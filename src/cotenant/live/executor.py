@@ -104,6 +104,7 @@ class LiveExecutor:
         self.endings = Endings(self.patience)
         self.stale = 0
         self.out: list[ev.Event] = []
+        self.looks: list[Callable[[], None]] = []  # called between two instants, once a second at least
         self._clock, self._forecast = clock, forecast
         self._t = 0.0
         self._forget: list[int] = []
@@ -246,6 +247,8 @@ class LiveExecutor:
             while self._forget:
                 self.host.forget(self._forget.pop())
             self.acting.act(self._t)
+            for look in self.looks:
+                look()
             if self.out:
                 return self._told()
             if self._interrupted:

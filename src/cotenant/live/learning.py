@@ -162,15 +162,19 @@ class LearningLoop:
         self.measured.fresh = 0
 
     def see(self, events: Iterable[ev.Event]) -> None:
-        """Take events that are on disk; exchange the forecast if a new one is ready."""
-        if self._forecast.take():
-            kind = self._forecast.describe().get("kind", "another")
-            _log.info("the %s forecast is in use from now on (version %d)", kind, self._forecast.version)
+        """Take events that are on disk."""
         for event in events:
             self.measured.see(event)
             if isinstance(event, ev.Stopping) and event.why.rule in UNDONE:
                 # A prediction was wrong by so much that a set was undone: the sooner that is learnt, the better.
                 self._surprised, self._next = True, min(self._next, time.monotonic() + _SURPRISED_S)
+        self.look()
+
+    def look(self) -> None:
+        """Between two instants, also if nothing happens: exchange the forecast if a new one is ready; fit if it is time."""
+        if self._forecast.take():
+            kind = self._forecast.describe().get("kind", "another")
+            _log.info("the %s forecast is in use from now on (version %d)", kind, self._forecast.version)
         if self._enabled and self._due():
             self._begin()
 

@@ -99,6 +99,7 @@ class Works:
         self._learning = LearningLoop(
             state, self._cluster, self._forecast, self._host.wake, enabled=_learns(options)
         )
+        self._executor.looks.append(self._learning.look)
         self._loop = self._made_loop(settings, policy)
         self._leftovers = Leftovers(state, self.picture.has_ended)
         self._waker = Waker(self._host.wake)
