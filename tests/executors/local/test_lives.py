@@ -270,7 +270,8 @@ def test_a_job_that_does_not_save_in_time_is_terminated(lab: Lab) -> None:
 
 
 def test_a_job_that_says_it_is_saving_gets_more_time(lab: Lab) -> None:
-    then = "struct.pack_into('<Q', page, 40, 11); time.sleep(2.5); struct.pack_into('<Q', page, 40, 7); sys.exit(85)"
+    # Also between the end of the save and its own end.
+    then = "struct.pack_into('<Q', page, 40, 11); time.sleep(2.5); struct.pack_into('<Q', page, 40, 7); time.sleep(0.4); sys.exit(85)"
     host = lab.host(limits=Limits(suspend_s=1.5, term_s=1.0))
     host.launch(job(HEEDLESS.format(flags=3, then=then)))
     wait_for(lambda: host.poll(0.05) is not None and "up" in lab.output(), "the job")

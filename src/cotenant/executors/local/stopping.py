@@ -60,7 +60,7 @@ class Stop:
         self._spec: dict[str, Any] = shepherd.spec
         self._began = time.monotonic()
         self._stage = ""
-        self._until = self._limit = 0.0
+        self._until = self._limit = self._leave_s = 0.0
         self._enter(self._first(mode), self._began)
 
     def harder(self, mode: str) -> None:
@@ -74,7 +74,9 @@ class Stop:
         """Do what is due; returns seconds until the next look."""
         if self._stage == "ask":
             saving = layout.read_word(self._shepherd.status, layout.FLAGS_AT) & layout.SAVING_NOW
-            if now < self._until or (saving and now < self._limit):
+            if saving:  # once it has saved it still needs a moment to leave
+                self._until = min(max(self._until, now + self._leave_s), self._limit)
+            if now < self._until:
                 self._note_save(now)
                 return _POLL_S * 5
             self._enter("hook", now)
@@ -109,6 +111,7 @@ class Stop:
             )
             wait_s = min(wait_s, float(spec["term_s"])) if stage == "drain" else wait_s
             self._until, self._limit = now + wait_s, now + wait_s * _PROLONGED
+            self._leave_s = wait_s
             self._steps = layout.read_word(status, layout.STEPS_AT)
         elif stage == "hook":
             self._hooks()
