@@ -99,7 +99,6 @@ class Works:
         self._learning = LearningLoop(
             state, self._cluster, self._forecast, self._host.wake, enabled=_learns(options)
         )
-        self._executor.looks.append(self._learning.look)
         self._loop = self._made_loop(settings, policy)
         self._leftovers = Leftovers(state, self.picture.has_ended)
         self._waker = Waker(self._host.wake)
@@ -138,6 +137,7 @@ class Works:
         from cotenant.predictors.forecast import build_runtime
         from cotenant.runs.spec import params_of
 
+        self._executor.looks.append(self._learning.look)
         return Loop(
             cluster=self._cluster,
             policy=policy,
