@@ -222,19 +222,25 @@ def test_a_script_that_is_not_elastic_is_told(tmp_path: Path) -> None:
     assert "ended without a step: does it use cotenant.elastic.Run?" in done.stderr
 
 
-def test_the_first_is_killed_as_it_saves_to_stop(play: Any, tmp_path: Path) -> None:
-    alone, state = play.alone(), tmp_path / "state"
-    kill = {"flag": str(tmp_path / "killed"), "where": "save", "step": 5, "name": "0"}
-    gate = tmp_path / "gate"
+def stop_behind(gate: Path) -> Any:
+    """Stop the run when four steps are done; the gate lets it go on then."""
 
     def on_poll(supervisor: Any, steps: int) -> None:
         if steps == 4 and not gate.exists():
             supervisor.stop()
             gate.touch()
 
+    return on_poll
+
+
+def test_the_first_is_killed_as_it_saves_to_stop(play: Any, tmp_path: Path) -> None:
+    alone, state = play.alone(), tmp_path / "state"
+    kill = {"flag": str(tmp_path / "killed"), "where": "save", "step": 5, "name": "0"}
+    gate = tmp_path / "gate"
+
     options = {"state": str(state), "holds": {"4": str(gate)}, "log": str(tmp_path / "log")}
     # Another saves, a step later.
-    assert play.together(2, on_poll=on_poll, kill=kill, **options) == alone[:6]
+    assert play.together(2, on_poll=stop_behind(gate), kill=kill, **options) == alone[:6]
     assert (play.code, Path(kill["flag"]).exists()) == (85, True)
     assert play.alone(**options) == alone
 
@@ -243,12 +249,9 @@ def test_stopped_and_killed_before_it_has_saved_is_no_suspension(play: Any, tmp_
     kill = {"flag": str(tmp_path / "killed"), "where": "save", "step": 5, "name": "0"}
     gate = tmp_path / "gate"
 
-    def on_poll(supervisor: Any, steps: int) -> None:
-        if steps == 4 and not gate.exists():
-            supervisor.stop()
-            gate.touch()
-
-    play.together(1, on_poll=on_poll, kill=kill, state=str(tmp_path / "state"), holds={"4": str(gate)})
+    play.together(
+        1, on_poll=stop_behind(gate), kill=kill, state=str(tmp_path / "state"), holds={"4": str(gate)}
+    )
     assert play.code == 137
     assert "process 0 was killed by signal 9 before the state was saved" in play.told[-1]
 

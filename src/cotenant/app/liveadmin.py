@@ -117,9 +117,12 @@ def _meant(state: Path | None) -> tuple[Path, DaemonFile]:
 
 def _owners_token(folder: Path) -> str:
     """Empty if it cannot be read: who has one all the same is not its owner."""
+    from cotenant.errors import DeniedError
+    from cotenant.live.client import token_of
+
     try:
-        return (folder / "token").read_text().strip()
-    except (OSError, ValueError):
+        return token_of(folder)
+    except (DeniedError, ValueError):
         return ""
 
 

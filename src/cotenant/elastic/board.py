@@ -30,7 +30,8 @@ class Board:
     """
 
     def __init__(self) -> None:
-        # PyTorch reads it when it is imported; without, it warns of the name that ``no_questions`` keeps it from.
+        # PyTorch reads it when it is imported, here and in the processes that are started from here. Without, it warns
+        # of the name that ``no_questions`` keeps it from, and with 50 lines of C++ of a supervisor that is gone.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         try:
             from torch.distributed import TCPStore

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cotenant.elastic.board import Board
+from cotenant.runtime.run import SUSPENDED
 
-__all__ = ["SUSPENDED", "Ends"]
-
-SUSPENDED = 85
-"""Exit code of a run that was stopped and has saved its state."""
+__all__ = ["Ends"]
 
 
 class Ends:

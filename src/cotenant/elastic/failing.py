@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FOREIGN", "ask_first", "install", "start_process", "watch"]
 
-_QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
-"""Set for each process: PyTorch's store warns with 50 lines of C++ when the supervisor is gone, which we say in one."""
 _PLACES = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
 FOREIGN = tuple(f"{Path(place).resolve()}{os.sep}" for place in [*_PLACES, str(Path(__file__).parents[1])])
 """Where code lies that is not the user's: Python, what is installed, cotenant."""
@@ -70,7 +68,7 @@ def _interrupts_ignored() -> Iterator[None]:
 def start_process(command: Sequence[str], threads: int, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start one of a run, with these environment variables added."""
     # Large pages: memory that PyTorch takes anew at every step costs half as much.
-    env = {"OMP_NUM_THREADS": str(threads), "THP_MEM_ALLOC_ENABLE": "1", **_QUIET, **os.environ, **more}
+    env = {"OMP_NUM_THREADS": str(threads), "THP_MEM_ALLOC_ENABLE": "1", **os.environ, **more}
     with _interrupts_ignored():
         return subprocess.Popen(command, env=env)  # noqa: S603
 

@@ -26,12 +26,14 @@ from cotenant.elastic.hung import JOIN
 from cotenant.elastic.resolving import no_questions
 from cotenant.errors import InputError
 
-__all__ = ["ADDRESS", "MOST", "Finished", "Member", "Orders", "Retired", "reachable"]
+__all__ = ["ADDRESS", "AGAIN", "MOST", "Finished", "Member", "Orders", "Retired", "reachable"]
 
 ADDRESS = "COTENANT_ELASTIC"
 """Environment variable of a supervised process: HOST:PORT:NAME."""
 MOST = "COTENANT_ELASTIC_MOST"
 """Another: how many processes there may be at most."""
+AGAIN = 86
+"""Exit code of a process that is to be started anew: its group has changed."""
 _POLL_S = 0.02
 _ANSWER_S = 30.0
 

@@ -387,8 +387,7 @@ class Process(Held):
         settings = self.settings
         shares = share(settings.leaves, self.size)
         first, end = shares[self.rank]
-        turns = settings.workers // settings.leaves
-        self._mine = range(first * turns, end * turns)
+        self._mine = range(first * settings.turns, end * settings.turns)
         self._stagings.settle(shares, group)
         self._choose()
 

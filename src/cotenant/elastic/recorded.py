@@ -54,7 +54,7 @@ class _Recorded(Process):
 
     def since(self, worker: int) -> int | None:
         """The first worker whose gradient is in what this one leaves; None if it leaves none to see."""
-        turns = self.settings.workers // self.settings.leaves
+        turns = self.settings.turns
         return worker // turns * turns
 
     def end_turns(self) -> bool:

@@ -125,7 +125,7 @@ class Stagings:
                 self._shares,
                 self._group,
                 self.memory,
-                turns=settings.workers // settings.leaves,
+                turns=settings.turns,
                 apart=self.apart,
                 arrival=partial(self._arrival, part.name),
                 tables=self._tables,

@@ -33,6 +33,11 @@ class Settings(NamedTuple):
     least: identity.Grade
     adopt_threads: bool
 
+    @property
+    def turns(self) -> int:
+        """Logical workers of a leaf."""
+        return self.workers // self.leaves
+
 
 def whole(name: str, value: Any, least: int | None = None) -> int:
     """A whole number, also one of NumPy's or PyTorch's.

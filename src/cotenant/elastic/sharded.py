@@ -15,15 +15,13 @@ from typing import Any
 
 from cotenant.elastic import failing
 from cotenant.elastic.exchange import Broken, Group
-from cotenant.elastic.members import Finished, Member, Retired
+from cotenant.elastic.members import AGAIN, Finished, Member, Retired
 from cotenant.elastic.process import Settings
 from cotenant.elastic.sharded_sums import total_norm, watch
 from cotenant.errors import InputError
 
-__all__ = ["AGAIN", "Again", "Shard", "Sharding", "check_optimizers", "clip"]
+__all__ = ["Again", "Shard", "Sharding", "check_optimizers", "clip"]
 
-AGAIN = 86
-"""Exit code of a process that is to be started anew: its group has changed."""
 Shard = Callable[[Any, Any], None]
 _WATCH_S = 0.1
 _TOLD_S = 5.0

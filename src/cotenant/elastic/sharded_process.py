@@ -11,11 +11,11 @@ from cotenant.elastic.contexts import Context, use
 from cotenant.elastic.exchange import Broken, from_bytes, to_bytes
 from cotenant.elastic.hung import END, EXCHANGE, SCRIPT
 from cotenant.elastic.identity import Grade
-from cotenant.elastic.members import Orders
+from cotenant.elastic.members import AGAIN, Orders
 from cotenant.elastic.parts import WHOLE, Part
 from cotenant.elastic.process import Process, Settings
 from cotenant.elastic.sampling import Data
-from cotenant.elastic.sharded import AGAIN, Again, Sharding, check_optimizers
+from cotenant.elastic.sharded import Again, Sharding, check_optimizers
 from cotenant.elastic.sharded_state import gathered, scattered
 from cotenant.errors import InputError
 from cotenant.runtime import contents

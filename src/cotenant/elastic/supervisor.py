@@ -14,19 +14,19 @@ from typing import Any
 
 from cotenant.elastic.account import Account
 from cotenant.elastic.board import Board
-from cotenant.elastic.ends import SUSPENDED, Ends
+from cotenant.elastic.ends import Ends
 from cotenant.elastic.failing import start_process
 from cotenant.elastic.hung import Hung
-from cotenant.elastic.members import ADDRESS, MOST
+from cotenant.elastic.members import ADDRESS, AGAIN, MOST
 from cotenant.elastic.slots import Control, Slot, surplus
 from cotenant.errors import InputError
+from cotenant.runtime.run import SUSPENDED
 
 __all__ = ["Supervisor"]
 
 _POLL_S = 0.05
 _END_S = 60.0
 """So long after the last step a process may go on; then it is ended."""
-_AGAIN = 86
 
 
 class Supervisor:
@@ -284,10 +284,10 @@ class Supervisor:
                 # One that should have left is gone: nobody else may wait for it.
                 self._lost = self._lost or (member and code < 0)
                 continue
-            if (code < 0 or code == _AGAIN) and self._board.finished and self._board.inside(name):
+            if (code < 0 or code == AGAIN) and self._board.finished and self._board.inside(name):
                 self._ends.unended(name)
                 continue
-            if code == _AGAIN:
+            if code == AGAIN:
                 continue  # of a sharded run, whose group has changed: another is started in its place, unless all stop
             if code in (0, SUSPENDED):
                 self._ended(code, member=member)

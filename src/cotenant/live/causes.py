@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cotenant.live.entries import ENDED, Entry, saved_words, sentence
+from cotenant.live.entries import Entry, saved_words, sentence
 from cotenant.live.fold import LiveFold
 from cotenant.model.plan import Reason
 from cotenant.model.quantities import format_duration
@@ -176,5 +176,6 @@ class Causes(LiveFold):
         return f"{', '.join(names[:8])} are drained until cotenant undrain --device NAME"
 
     def _held_by(self, tenant: str) -> int:
-        entries = [e for e in self._entries.values() if e.job.tenant == tenant and e.status not in ENDED]
+        holders = {job_id for there in self._on.values() for job_id in there}
+        entries = [e for job_id in holders if (e := self._entries[job_id]).job.tenant == tenant]
         return sum(len(e.settles or e.devices) for e in entries)

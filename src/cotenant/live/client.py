@@ -21,7 +21,7 @@ from cotenant.errors import ConfigError, CotenantError, DeniedError, LiveError, 
 from cotenant.live.statedir import read_daemon, state_path
 from cotenant.live.views import DeviceView, JobView, StatusView
 
-__all__ = ["PATIENCE_S", "Answer", "Client", "Connection", "connect", "new_key"]
+__all__ = ["PATIENCE_S", "Answer", "Client", "Connection", "connect", "new_key", "token_of"]
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ def connect(state: Path | None = None) -> Connection:
             raise DeniedError("COTENANT_URL is set, and COTENANT_TOKEN is not; set it to your tenant's token")
         return Connection(_checked(url).rstrip("/"), token, verify)
     folder = state_path(state)
-    return Connection(_url_of(folder), token or _token_of(folder), verify)
+    return Connection(_url_of(folder), token or token_of(folder), verify)
 
 
 def _checked(url: str) -> str:
@@ -129,7 +129,14 @@ def _url_of(folder: Path) -> str:
     return found.url.rstrip("/")
 
 
-def _token_of(folder: Path) -> str:
+def token_of(folder: Path) -> str:
+    """The owner's token of a state folder.
+
+    Raises
+    ------
+    DeniedError
+        If it cannot be read.
+    """
     try:
         return (folder / "token").read_text(encoding="utf-8").strip()
     except OSError as error:

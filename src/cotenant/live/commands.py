@@ -9,6 +9,7 @@ from cotenant.model.cluster import Cluster
 from cotenant.model.jobs import Job
 from cotenant.model.liveports import Request
 from cotenant.model.quantities import format_bytes, parse_bytes
+from cotenant.report.phrases import plural
 
 __all__ = ["COMMANDS", "check_command", "check_gpus", "check_wish"]
 
@@ -129,7 +130,7 @@ def check_gpus(
     if not runs:
         if gpus != job.gpus and not job.max_gpus:
             raise ConflictError(
-                f"resize: job {job.id} is not elastic (max_gpus): it gets the {_devices(job.gpus)} that it was "
+                f"resize: job {job.id} is not elastic (max_gpus): it gets the {plural(job.gpus, 'device')} that it was "
                 "submitted for; for another number submit it anew (--gpus, or --elastic MIN:MAX)"
             )
         return
@@ -138,13 +139,9 @@ def check_gpus(
             f"resize: an earlier resize of job {job.id} (to {settles}) is under way; ask again when it is done"
         )
     if gpus == holds:
-        raise ConflictError(f"resize: job {job.id} is on {_devices(gpus)} already")
+        raise ConflictError(f"resize: job {job.id} is on {plural(gpus, 'device')} already")
     if short:
-        raise ConflictError(f"resize: job {job.id} is on {_devices(holds)}, {gpus} asked; {short}")
-
-
-def _devices(count: int) -> str:
-    return f"{count} device" if count == 1 else f"{count} devices"
+        raise ConflictError(f"resize: job {job.id} is on {plural(holds, 'device')}, {gpus} asked; {short}")
 
 
 def _whole(kind: str, body: dict[str, Any], key: str, default: int | None = None) -> int:

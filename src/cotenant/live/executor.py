@@ -341,9 +341,8 @@ class LiveExecutor:
         del self.runs[run.id]
         if isinstance(event, ev.Ended) and event.outcome == "done":
             self.intake.ended(run.id, well=True)
-            self.forget(
-                run.id
-            )  # the loop tells only of other ends; once it is on disk, the host knows it no more
+            # The loop tells only of other ends; once it is on disk, the host knows it no more.
+            self.forget(run.id)
         else:
             self._kept[run.id] = run
         if isinstance(event, ev.Suspended):
